@@ -132,9 +132,17 @@ const RuleTensor& touched_as(const Rule& rule, const RuleTensor& tensor) {
                                        : rule.results[number - rule.operands.size()];
 }
 
+/// Whether an op does nothing else than to bring what it reads into padded tiles, or out of
+/// them: it transposes, since the other side lies in the order of dims that fills its tiles.
+bool transposes_tiles(const Rule& rule, const KernelPart& part) {
+  return rule.work == Work::view && rule.operands.size() == 1 && rule.results.size() == 1 &&
+         part.writes[0] && part.padding_of(0) != part.padding_of(1);
+}
+
 /// Elements of one device that a kernel which ends in the op packs: those of narrow results,
-/// and those that a reduction takes. A product with a vector reduces what it multiplies, of
-/// which it has half as many as the `flops` of the device.
+/// and those that a reduction takes or that are transposed, as many as the mean of both sides.
+/// A product with a vector reduces what it multiplies, of which it has half as many as the
+/// `flops` of the device.
 double packed_elements(const Rule& rule, double flops, const FactorAxes& axes,
                        const KernelPart& part, const std::vector<TensorType>& types,
                        const Mesh& mesh) {
@@ -146,6 +154,9 @@ double packed_elements(const Rule& rule, double flops, const FactorAxes& axes,
   double sum = 0;
   if (rule.work == Work::reduce) sum += elements(rule.operands[0], 0);
   if (is_vector_product(rule)) sum += flops / 2;
+  if (transposes_tiles(rule, part)) {
+    sum += (elements(rule.operands[0], 0) + elements(rule.results[0], 1)) / 2;
+  }
   const bool writes_all =
       rule.work == Work::elementwise || rule.work == Work::view || rule.work == Work::matmul;
   for (std::size_t k = 0; writes_all && k < rule.results.size(); ++k) {

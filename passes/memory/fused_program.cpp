@@ -4,27 +4,29 @@
 
 #include "memory/matmul_orders.h"
 #include "memory/row_reductions.h"
-#include "memory/tile_padding.h"
 
 namespace autoshard {
 
 FusedProgram fused_program(const Program& program, const Compiler& compiler) {
   ProgramIndex index(program);
-  Aliases aliases = aliases_of(index, compiler.layout);
+  TilePadding tiles = tile_padding_of(index, compiler.layout);
+  Aliases aliases = aliases_of(index, compiler.layout, tiles.is_copy);
   if (compiler.layout.matmul_operands_in_order) {
     aliases =
         aliases_of(index, compiler.layout, written_views(index, aliases, compiler.fusion));
   }
   LiveOuts live_outs = live_outs_of(index, aliases);
   Layouts layouts = layouts_of(index, aliases, compiler.layout);
+  for (std::int32_t i = 0; i < index.num_ops; ++i) {
+    if (tiles.is_copy[i]) layouts.copies.push_back(index.op(i).results[0]);
+  }
   Uses uses = uses_of(index, aliases, live_outs, layouts.copies);
   FusionInput input{index, aliases, uses, compiler.fusion};
   input.is_row_reduction = row_reductions_of(input);
   Fusions fusions = fuse(input);
   FusionReads reads = reads_of(index, aliases, live_outs, uses, fusions);
-  std::vector<double> padding = tile_padding_of(index, compiler.layout);
   return {std::move(index), std::move(aliases), std::move(live_outs), std::move(layouts),
-          std::move(uses),  std::move(fusions), std::move(reads),     std::move(padding)};
+          std::move(uses),  std::move(fusions), std::move(reads),     std::move(tiles)};
 }
 
 }  // namespace autoshard

@@ -1,14 +1,13 @@
 /// A program as a compiler sees it: what is one array, what is one kernel.
 #pragma once
 
-#include <vector>
-
 #include "compilers/compiler.h"
 #include "memory/aliases.h"
 #include "memory/fusions.h"
 #include "memory/layouts.h"
 #include "memory/live_outs.h"
 #include "memory/program_index.h"
+#include "memory/tile_padding.h"
 #include "memory/uses.h"
 
 namespace autoshard {
@@ -23,8 +22,7 @@ struct FusedProgram {
   Uses uses;
   Fusions fusions;
   FusionReads reads;
-  /// By value: its bytes in memory over those of its elements.
-  std::vector<double> padding;
+  TilePadding tiles;
 };
 
 /// The result refers to `program`.

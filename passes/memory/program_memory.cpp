@@ -28,11 +28,11 @@ std::vector<Buffer> buffers_of(const FusedProgram& fused, const OpOrder& order,
     if (made != ranges.made.end()) {
       results.push_back({static_cast<std::int32_t>(buffers.size()), made->second});
     }
-    buffers.push_back(
-        {fused.aliases.listed_as[v], ranges.of_value[v], index.bytes[v] * fused.padding[v]});
+    buffers.push_back({fused.aliases.listed_as[v], ranges.of_value[v],
+                       index.bytes[v] * fused.tiles.of_value[v]});
   }
   for (std::int32_t v : fused.live_outs.copies) {
-    buffers.push_back({v, {0, index.num_points}, index.bytes[v] * fused.padding[v]});
+    buffers.push_back({v, {0, index.num_points}, index.bytes[v] * fused.tiles.of_value[v]});
   }
   const std::vector<Buffer> copies = stack_copies(fused, order, compiler.layout);
   buffers.insert(buffers.end(), copies.begin(), copies.end());
@@ -207,7 +207,7 @@ std::vector<KernelPart> parts_of(const FusedProgram& fused, const OpOrder& order
 /// Notes how much larger than their elements the tensors of ops are in memory.
 void add_padding(const FusedProgram& fused, std::vector<KernelPart>& parts) {
   const auto padding_of = [&](std::int32_t value) {
-    return value == no_value ? 1.0 : fused.padding[value];
+    return value == no_value ? 1.0 : fused.tiles.of_value[value];
   };
   for (std::int32_t i = 0; i < fused.index.num_ops; ++i) {
     std::vector<double> padding;
@@ -238,7 +238,7 @@ ProgramMemory memory_of(const Program& program, const Compiler& compiler) {
   }
   memory.passed_on = passed_on(program, order);
   memory.alias = std::move(fused.aliases.alias);
-  memory.padding = std::move(fused.padding);
+  memory.padding = std::move(fused.tiles.of_value);
   return memory;
 }
 

@@ -10,6 +10,12 @@
 namespace autoshard {
 namespace {
 
+/// A product without a batch writes and reads matrices as a batch of products wants them,
+/// unless the batch in its columns pads less: to twice the elements at most, if it is at least
+/// half as large as a tile has columns. Where matrices pad less than that, it depends on how
+/// many of the batch a device has, which is not known before it is cut.
+constexpr double most_direct_padding = 2;
+
 /// Two dims of a value, in no order: those of the matrices that it consists of. -1: none.
 struct MatrixDims {
   std::int32_t first = -1, second = -1;
@@ -75,16 +81,27 @@ bool is_batch_of_matrices(const Rule& rule) {
   return is_batch;
 }
 
+/// By value: the ops that have it as operand.
+std::vector<std::vector<std::int32_t>> readers_of(const ProgramIndex& index) {
+  std::vector<std::vector<std::int32_t>> readers(index.num_values);
+  for (std::int32_t i = 0; i < index.num_ops; ++i) {
+    for (std::int32_t v : index.op(i).operands) {
+      if (v != no_value) readers[v].push_back(i);
+    }
+  }
+  return readers;
+}
+
 class Spread {
  public:
-  explicit Spread(const ProgramIndex& index) : index_(index), dims_(index.num_values) {}
+  explicit Spread(const ProgramIndex& index)
+      : index_(index), dims_(index.num_values), readers_(readers_of(index)) {}
 
   /// From all batches of products, the first ones first.
   std::vector<MatrixDims> run() {
     for (std::int32_t i = 0; i < index_.num_ops; ++i) {
       if (is_batch_of_matrices(index_.rule(i))) add_product(i);
     }
-    find_readers();
     for (std::size_t next = 0; next < reached_.size(); ++next) {
       const std::int32_t value = reached_[next];
       if (index_.producer[value] != no_op) pass_through(index_.producer[value], value);
@@ -118,15 +135,6 @@ class Spread {
     add(index_.op(i).operands[1], right, contracted, columns);
   }
 
-  void find_readers() {
-    readers_.resize(index_.num_values);
-    for (std::int32_t i = 0; i < index_.num_ops; ++i) {
-      for (std::int32_t v : index_.op(i).operands) {
-        if (v != no_value) readers_[v].push_back(i);
-      }
-    }
-  }
-
   /// From one value of an elementwise op or view to the others.
   void pass_through(std::int32_t i, std::int32_t value) {
     const Rule& rule = index_.rule(i);
@@ -151,9 +159,50 @@ class Spread {
 
   const ProgramIndex& index_;
   std::vector<MatrixDims> dims_;
-  std::vector<std::int32_t> reached_;
   std::vector<std::vector<std::int32_t>> readers_;
+  std::vector<std::int32_t> reached_;
 };
+
+/// Whether an op writes or reads matrices of a product without a batch.
+bool is_plain_product(const Rule& rule) {
+  return rule.work == Work::matmul && !rule.has_workspace && !has_batch(rule) &&
+         !is_vector_product(rule);
+}
+
+/// By value: products without a batch write it or read it, or what elementwise ops and views
+/// make of it, up to those that batches of products read or write.
+std::vector<bool> beside_plain_products(const ProgramIndex& index,
+                                        const std::vector<MatrixDims>& dims) {
+  std::vector<bool> found(index.num_values, false);
+  std::vector<std::int32_t> reached;
+  const auto reach = [&](std::int32_t value) {
+    if (value == no_value || found[value] || dims[value].are_known()) return;
+    if (index.is_argument(value)) return;
+    found[value] = true;
+    reached.push_back(value);
+  };
+  const std::vector<std::vector<std::int32_t>> readers = readers_of(index);
+  const auto each = [&](std::int32_t i, const auto& visit) {
+    for (std::int32_t v : index.op(i).operands) visit(v);
+    for (std::int32_t v : index.op(i).results) visit(v);
+  };
+  for (std::int32_t i = 0; i < index.num_ops; ++i) {
+    if (is_plain_product(index.rule(i))) each(i, reach);
+  }
+  const auto pass_through = [&](std::int32_t i, std::int32_t value) {
+    const Work work = index.rule(i).work;
+    if (work != Work::elementwise && work != Work::view) return;
+    each(i, [&](std::int32_t v) {
+      if (v != no_value && index.elements(v) == index.elements(value)) reach(v);
+    });
+  };
+  for (std::size_t next = 0; next < reached.size(); ++next) {
+    const std::int32_t value = reached[next];
+    if (index.producer[value] != no_op) pass_through(index.producer[value], value);
+    for (std::int32_t op : readers[value]) pass_through(op, value);
+  }
+  return found;
+}
 
 double up(double size, double multiple) { return std::ceil(size / multiple) * multiple; }
 
@@ -173,9 +222,11 @@ double padding_of_matrix(double rows, double columns, const Layout& layout) {
   return least / (rows * columns);
 }
 
-std::vector<double> tile_padding_of(const ProgramIndex& index, const Layout& layout) {
-  std::vector<double> padding(index.num_values, 1);
-  if (layout.tile_columns == 0) return padding;
+TilePadding tile_padding_of(const ProgramIndex& index, const Layout& layout) {
+  TilePadding found{std::vector<double>(index.num_values, 1),
+                    std::vector<bool>(index.num_ops, false)};
+  if (layout.tile_columns == 0) return found;
+  std::vector<double>& padding = found.of_value;
   const std::vector<MatrixDims> dims = Spread(index).run();
   for (std::size_t v = 0; v < index.num_values; ++v) {
     if (!dims[v].are_known()) continue;
@@ -183,7 +234,23 @@ std::vector<double> tile_padding_of(const ProgramIndex& index, const Layout& lay
     padding[v] = padding_of_matrix(static_cast<double>(sizes[dims[v].first]),
                                    static_cast<double>(sizes[dims[v].second]), layout);
   }
-  return padding;
+  const std::vector<bool> is_beside = beside_plain_products(index, dims);
+  for (std::int32_t i = 0; i < index.num_ops; ++i) {
+    const auto &operands = index.op(i).operands, &results = index.op(i).results;
+    const bool is_view = index.rule(i).work == Work::view && operands.size() == 1 &&
+                         results.size() == 1 && operands[0] != no_value &&
+                         results[0] != no_value && !index.is_free(operands[0]) &&
+                         index.bytes[operands[0]] == index.bytes[results[0]];
+    if (!is_view) continue;
+    const std::int32_t read = operands[0], written = results[0];
+    const auto is_transposed = [&](std::int32_t matrices) {
+      const auto& sizes = index.program.types[index.program.values[matrices].type].dims;
+      return padding[matrices] >= most_direct_padding && 2 * sizes[0] >= layout.tile_columns;
+    };
+    found.is_copy[i] = (is_beside[read] && is_transposed(written)) ||
+                       (is_beside[written] && is_transposed(read));
+  }
+  return found;
 }
 
 }  // namespace autoshard

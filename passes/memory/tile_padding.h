@@ -17,9 +17,16 @@ namespace autoshard {
 /// are 512.
 double padding_of_matrix(double rows, double columns, const Layout& layout);
 
-/// By value: its bytes in memory over those of its elements, before any cut; 1 of all without
-/// tiles.
-///
+struct TilePadding {
+  /// By value: its bytes in memory over those of its elements, before any cut; 1 of all
+  /// without tiles.
+  std::vector<double> of_value;
+  /// By op: a view between matrices of a batch of products, padded to twice their elements or
+  /// more, and what a product without a batch reads or writes, which lies in another order of
+  /// dims: it is a kernel that transposes.
+  std::vector<bool> is_copy;
+};
+
 /// Matrices that a batch of products reads or writes lie in tiles, whatever the dims of the
 /// batch. So does what elementwise ops and views compute from them, or make them of, as far as
 /// both dims of the matrix are dims of that. Everything else lies in the order of dims that
@@ -27,7 +34,8 @@ double padding_of_matrix(double rows, double columns, const Layout& layout);
 /// given, and products with vectors are sums.
 ///
 /// Example: the scores of 3 heads over windows of 49 pixels, and their softmax: 2.99 times
-/// their elements. The columns that they are made of, 49 x 288 without heads: 1.
-std::vector<double> tile_padding_of(const ProgramIndex& index, const Layout& layout);
+/// their elements. The columns that they are made of, 49 x 288 without heads: 1; the view
+/// that splits these into heads is a copy.
+TilePadding tile_padding_of(const ProgramIndex& index, const Layout& layout);
 
 }  // namespace autoshard

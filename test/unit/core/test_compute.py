@@ -125,6 +125,17 @@ def test_a_large_matmul_is_bound_by_the_matrix_unit() -> None:
     assert seconds == pytest.approx(2 * 4096**3 / (MATMUL_FLOPS * EFFICIENCY))
 
 
+@pytest.mark.parametrize(("padding", "packed"), [((1.0, 3.0), 2.0), ((3.0, 3.0), 0.0)])
+def test_a_view_into_padded_tiles_or_out_of_them_transposes(padding, packed) -> None:
+    sizes, tensor = (64, 512), (((0,), (1,)), 32)
+    made = compute(
+        _core.Work.VIEW, 0.0, sizes, (tensor,), (tensor,), padding=padding, packed_bytes=4.0
+    )
+    moved = 4 * sum(padding) * prod(sizes)
+    assert made[1] == moved
+    assert made[2] == pytest.approx((moved + 4 * packed * prod(sizes)) / (BANDWIDTH * 0.8))
+
+
 def test_padded_tensors_take_longer_to_read_write_and_pack() -> None:
     _, moved, seconds = matmul(8, 512, 512, padding=(2.0, 1.0, 3.0), packed_bytes=4.0)
     assert moved == 2 * (2 * 8 * 512 + 512 * 512 + 3 * 8 * 512)

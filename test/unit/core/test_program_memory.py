@@ -1429,3 +1429,26 @@ def test_padding_ends_where_a_view_splits_the_dims_of_the_matrices() -> None:
     sizes = [size for _, size in found.peak()[2]]
     assert 16 * 3 * 56 * 128 * 4 in sizes
     assert 16 * 49 * 96 * 4 in sizes
+
+
+@pytest.mark.parametrize(("positions", "size", "copied"), [(49, 32, True), (197, 64, False)])
+def test_matrices_that_tiles_double_are_copied_beside_a_product_without_a_batch(
+    positions, size, copied
+) -> None:
+    def scores(x, w):
+        heads = (x @ w).reshape(64, positions, 3, size).transpose(0, 2, 1, 3)
+        return jnp.einsum("bhik,bhjk->bhij", heads, heads)
+
+    found = read(scores, (64, positions, 32), (32, 3 * size))
+    columns = 128 if positions < 128 else 256
+    sizes = [round(each) for _, each in found.peak()[2]]
+    assert (64 * 3 * size * columns * 4 in sizes) == copied
+
+
+def test_matrices_that_no_product_without_a_batch_makes_are_not_copied() -> None:
+    def scores(x):
+        heads = jnp.sin(x).reshape(64, 49, 3, 32).transpose(0, 2, 1, 3)
+        return jnp.einsum("bhik,bhjk->bhij", heads, heads)
+
+    found = read(scores, (64, 49, 96))
+    assert 64 * 3 * 32 * 128 * 4 not in [round(size) for _, size in found.peak()[2]]
