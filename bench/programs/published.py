@@ -393,6 +393,48 @@ def deberta() -> Case:
     return _tokens_of_keras(backbone, 64, 512)
 
 
+def t5() -> Case:
+    """T5 large, 4 of 24 layers in encoder and decoder each: buckets of distances, Adafactor."""
+    backbone = _keras_hub().T5Backbone(
+        vocabulary_size=32128,
+        num_layers=4,
+        num_heads=16,
+        hidden_dim=1024,
+        intermediate_dim=4096,
+        key_value_dim=64,
+        dropout=0.0,
+    )
+
+    def loss(weights: Any, rest: Any, ids: Any, labels: Any) -> Any:
+        shifted = jnp.pad(labels[:, :-1], ((0, 0), (1, 0)))
+        inputs = {
+            "encoder_token_ids": ids,
+            "encoder_padding_mask": jnp.ones_like(ids),
+            "decoder_token_ids": shifted,
+            "decoder_padding_mask": jnp.ones_like(shifted),
+        }
+        outputs, _ = backbone.stateless_call(weights, rest, inputs, training=False)
+        hidden = outputs["decoder_sequence_output"]
+        return _cross_entropy(hidden @ weights[0].astype(hidden.dtype).T, labels)
+
+    weights = [spec(*v.shape) for v in backbone.trainable_variables]
+    rest = [spec(*v.shape, dtype=v.dtype) for v in backbone.non_trainable_variables]
+    ids, labels = spec(128, 512, dtype=jnp.int32), spec(128, 128, dtype=jnp.int32)
+    return train(loss, weights, rest, ids, labels, optimizer=optax.adafactor(1e-3))
+
+
+def falcon() -> Case:
+    """Falcon 1B, 6 of 24 layers: a head of keys and values each, biases by distance."""
+    backbone = _keras_hub().FalconBackbone(
+        vocabulary_size=50304,
+        num_layers=6,
+        num_attention_heads=32,
+        hidden_dim=2048,
+        intermediate_dim=8192,
+    )
+    return _tokens_of_keras(backbone, 32, 1024)
+
+
 def qwen_moe() -> Case:
     """Qwen3's layers with experts, 2 of 48 and 32 of 128, each token to 8."""
     backbone = _keras_hub().Qwen3MoeBackbone(
@@ -452,6 +494,9 @@ PUBLISHED: dict[str, Callable[[], Case]] = {
     "deberta v3 base, 6 layers": deberta,
     "qwen3 moe, 2 layers": qwen_moe,
     "swin tiny": swin,
+    "t5 large, 4 + 4 layers": t5,
+    "falcon 1B, 6 layers": falcon,
+    "mobilenet v2": functools.partial(application, "MobileNetV2", 1024, 224),
 }
 """By name."""
 
