@@ -41,20 +41,22 @@ PROGRAMS = (
 HEADINGS = ("lines", "said", "planned GB", "as planned", "besides", "step")
 
 
-def measure(name: str, cluster: str, lines: int, timeout: float) -> dict[str, Any]:
+def measure(name: str, cluster: str, lines: int, compiles: int, timeout: float) -> dict[str, Any]:
     """Plan, annotate and compile one program."""
     from autoshard.errors import CompileError
-    from autoshard.explain.annotations import annotated_values
-    from autoshard.explain.compiled_lines import compiled_lines
-    from bench.common.compile_cache import cached_compile
+    from autoshard.explain.annotations import annotate_as_compiled
+    from autoshard.explain.compiled_lines import LinesCompiler
 
     subject = _planned(name, cluster)
-    found, written = annotated_values(subject, lines)
-    row = {"lines": str(len(found.lines)), "said": f"{found.reproduced:.1%}"}
+    # Kept compiles have no names of ops, by which lines are chosen.
+    compiler = LinesCompiler(subject, timeout=timeout)
     try:
-        made = compiled_lines(subject, written, timeout=timeout, compiler=cached_compile)
+        found = annotate_as_compiled(subject, compiler, lines, compiles)
     except CompileError as error:
-        return row | {"failed": error.message}
+        return {"failed": error.message}
+    made = found.as_compiled
+    assert made is not None
+    row = {"lines": str(len(found.lines)), "said": f"{found.reproduced:.1%}"}
     for title, shares in (("missing", made.missing), ("besides", made.other)):
         for one in shares:
             share = one.bytes / made.planned_bytes
@@ -90,20 +92,22 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("programs", nargs="*", metavar="MODULE@CLUSTER", default=PROGRAMS)
     parser.add_argument("--lines", type=int, default=20)
+    parser.add_argument("--compiles", type=int, default=1, help="of programs with lines (1)")
     parser.add_argument("--timeout", type=float, default=900, help="seconds of a compile (900)")
     parser.add_argument("--one", help=argparse.SUPPRESS)
     results.add_option(parser, "annotations-compiled")
     given = parser.parse_args()
     if given.one:
         name, _, cluster = given.one.partition("@")
-        print(json.dumps(measure(name, cluster, given.lines, given.timeout)))
+        print(json.dumps(measure(name, cluster, given.lines, given.compiles, given.timeout)))
         return
     table = Table("program", "cluster", title="Lines and whole plans, compiled")
     for heading in HEADINGS:
         table.add_column(heading, justify="right")
-    options = ("--lines", str(given.lines), "--timeout", str(given.timeout))
+    options = ("--lines", str(given.lines), "--compiles", str(given.compiles))
+    options += ("--timeout", str(given.timeout))
     for program in given.programs:
-        found = in_a_process(__file__, program, 3 * given.timeout, *options)
+        found = in_a_process(__file__, program, (given.compiles + 2) * given.timeout, *options)
         print(program, found, file=sys.stderr, flush=True)
         cells = [found.get(heading, "") for heading in HEADINGS]
         cells = [found["failed"], *cells[1:]] if "failed" in found else cells

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from autoshard.errors import PlanError
-from autoshard.explain.line_weights import Line, values_of
+from autoshard.explain.line_weights import MADE, Line, values_of
 from autoshard.explain.question import Dims, Subject
 from autoshard.exporter.plan_attributes import drop_own
 from autoshard.exporter.shardy import plan_mesh
@@ -74,6 +74,7 @@ class ProgramToAnnotate:
             writer = _Writer(self, module, ops)
             for line in lines:
                 writer.write(line)
+            writer.write_made(lines)
             writer.write_arguments()
             for op in operations:
                 if op.name == "sdy.sharding_constraint":
@@ -112,6 +113,8 @@ class _Writer:
         sharding = self._attribute(line.dims)
         for value, readers in values_of(line):
             for op, operand in readers:
+                if operand == MADE:
+                    continue
                 reader = self.ops[program.number_of_op[op]]
                 held = _constraint(reader.operands[operand], sharding, mlir.InsertionPoint(reader))
                 reader.operands[operand] = held.results[0]
@@ -126,6 +129,15 @@ class _Writer:
             number, position = program.made[value]
             maker = self.ops[number]
             _hold(maker, maker.results[position], sharding)
+
+    def write_made(self, lines: Sequence[Line]) -> None:
+        """What ops make, before it is held as other lines say: when these are written."""
+        for line in lines:
+            for value, readers in values_of(line):
+                if any(operand == MADE for _, operand in readers):
+                    number, position = self.program.made[value]
+                    maker = self.ops[number]
+                    _hold(maker, maker.results[position], self._attribute(line.dims))
 
     def write_arguments(self) -> None:
         """Shardings of all arguments that a line speaks of."""

@@ -21,21 +21,22 @@ last, and kept if it gains materially.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
 
 from autoshard.errors import PlanError
 from autoshard.explain.annotation import Annotation
-from autoshard.explain.compiled_lines import CompiledLines
-from autoshard.explain.folded_layers import folded
+from autoshard.explain.chosen_lines import ProgramLines
+from autoshard.explain.compiled_choice import compiled_choice
+from autoshard.explain.compiled_lines import CompiledLines, LinesCompiler
 from autoshard.explain.halves import Half
-from autoshard.explain.line_candidates import Candidate, candidates
-from autoshard.explain.line_choice import Chosen, LineChoice
-from autoshard.explain.propagated_lines import ByPlanner, ByShardy, propagation_of
+from autoshard.explain.line_candidates import Candidate
+from autoshard.explain.line_choice import Chosen
 from autoshard.explain.question import Subject
-from autoshard.explain.reproduced import Reproduced, collectives_of, compared, together
+from autoshard.explain.reproduced import Reproduced, compared
 from autoshard.progress import task
 from autoshard.sharding import Mesh
 
@@ -186,35 +187,52 @@ def annotated_values(
     subject: Subject, most_lines: int = MOST_LINES
 ) -> tuple[Annotations, tuple[Candidate, ...]]:
     """As ``annotate``, with the values that each line speaks of."""
+    with _annotating(subject, most_lines):
+        lines = ProgramLines(subject)
+        chosen = lines.chosen(most_lines)
+        return _annotations(lines, chosen), chosen.lines
+
+
+def annotate_as_compiled(
+    subject: Subject,
+    compiler: LinesCompiler,
+    most_lines: int = MOST_LINES,
+    compiles: int = 1,
+) -> Annotations:
+    """As ``annotate``, with what a compiler makes of the lines.
+
+    Args:
+        subject: The plan.
+        compiler: Compiles the program with lines.
+        most_lines: How many lines at most.
+        compiles: How many lists of lines are compiled; from 2 on the compiler has a say in them.
+
+    Raises:
+        PlanError: ``most_lines`` or ``compiles`` is not above 0.
+        StrategyError: No propagation keeps the lines.
+        CompileError: As of ``LinesCompiler``.
+    """
+    if compiles < 1:
+        raise PlanError(f"annotations: compiles={compiles}. Give 1 or more.")
+    with _annotating(subject, most_lines):
+        lines = ProgramLines(subject)
+        found = compiled_choice(lines, lines.chosen(most_lines), compiler, most_lines, compiles)
+        return replace(_annotations(lines, found.chosen), as_compiled=found.made)
+
+
+def _annotating(subject: Subject, most_lines: int) -> AbstractContextManager[object]:
     if most_lines < 1:
         raise PlanError(f"annotations: most_lines={most_lines}. Give 1 or more.")
-    with task(f"annotating {subject.name}", keeps_best=True):
-        return _annotated_values(subject, most_lines)
+    return task(f"annotating {subject.name}", keeps_best=True)
 
 
-def _annotated_values(
-    subject: Subject, most_lines: int
-) -> tuple[Annotations, tuple[Candidate, ...]]:
-    few = folded(subject)
-    lines = list(candidates(subject))
-    propagation, why_not = propagation_of(subject if few is None else few.subject)
-    if few is None:
-        choice = LineChoice(subject, lines, propagation)
-        wanted, chosen = choice.wanted, choice.chosen(most_lines)
-    else:
-        # Lines are tried on few of the layers; those that are chosen speak of all.
-        of_line = {on_few: line for line in lines if (on_few := few.line(line)) is not None}
-        on_few = LineChoice(few.subject, list(of_line), propagation).chosen(most_lines)
-        taken = tuple(of_line[line] for line in on_few.lines)
-        whole = ByPlanner(subject) if why_not else ByShardy(subject)
-        wanted = together(collectives_of(subject.imported, subject.plan))
-        chosen = Chosen(taken, whole(taken), on_few.untried)
-    found = Annotations(
+def _annotations(lines: ProgramLines, chosen: Chosen[Candidate]) -> Annotations:
+    subject = lines.subject
+    return Annotations(
         name=subject.name,
         mesh=subject.mesh,
         lines=tuple(line.annotation for line in chosen.lines),
         untried=chosen.untried,
-        not_by_shardy=why_not,
-        **vars(compared(subject, wanted, chosen.found)),
+        not_by_shardy=lines.not_by_shardy,
+        **vars(compared(subject, lines.wanted, chosen.found)),
     )
-    return found, chosen.lines

@@ -54,7 +54,8 @@ class Halves:
         self._names = _Names(imported)
         self.sites = CallSites(subject, self.is_backward)
         made = dict.fromkeys(main_values(imported).arguments, False)
-        self._lines: set[Place] = set()
+        self._lines: dict[Place, str] = {}
+        """What the forward half makes."""
         for op, values in imported.result_values:
             is_backward = self.is_backward(op)
             for result, value in zip(op.results, values, strict=True):
@@ -62,7 +63,7 @@ class Halves:
                     made.setdefault(value, is_backward)
                     place = None if is_backward else self.sites.of(op, result.type)
                     if place is not None:
-                        self._lines.add(place)
+                        self._lines[place] = short_name(op)
         self._results = {
             maker: value for value, maker in enumerate(imported.program.makers.tolist())
         }
@@ -109,6 +110,17 @@ class Halves:
         half's. So is an op of a function of which all calls are.
         """
         return self._names.is_backward(op)
+
+    def read_by(self, op: mlir.Operation, place: Place, value: int) -> str | None:
+        """Name of what a line makes whose cotangent an op of the backward half reads; else None.
+
+        Args:
+            op: A transposed op of the line.
+            place: Its line, with the type of the operand that it reads.
+            value: The operand.
+        """
+        is_it = value in self.of_results.get(place, ()) and not _is_sum(op)
+        return self._lines[place] if is_it else None
 
     def of_value(self, value: int) -> Half:
         """Where a value is made; arguments count as made by the forward half."""

@@ -14,6 +14,7 @@ from autoshard.explain.call_sites import Place
 from autoshard.explain.folding import common_name, of_any_layer
 from autoshard.explain.halves import Half, Halves, TransposedOperand
 from autoshard.explain.line_types import type_of_lines
+from autoshard.explain.line_weights import MADE
 from autoshard.explain.question import Dims, Subject
 from autoshard.explain.values import named_values
 from autoshard.frontend.logical_axes import Spec
@@ -51,10 +52,11 @@ class Candidate:
 
 
 def candidates(subject: Subject) -> Iterator[Candidate]:
-    """All lines that there are: of values, and of what ops read."""
+    """All lines that there are: of values, of what ops read, and of what ops make."""
     halves = Halves(subject)
     yield from _of_values(subject, halves)
     yield from _of_operands(subject, halves)
+    yield from _as_made(subject, halves)
 
 
 @dataclass(frozen=True)
@@ -64,7 +66,9 @@ class _Made:
     value: int
     name: str
     """Name of its op."""
-    place: Place
+    place: Place | None
+    """Its line; None of what another line's name is for, as the sum that JAX makes of a gather's
+    cotangent."""
     dims: Dims
     weight: float
     """Its bytes, times its runs in a step."""
@@ -82,7 +86,7 @@ def _made_values(subject: Subject, halves: Halves) -> Iterator[_Made]:
             continue
         for value, result in zip(values, op.results, strict=True):
             place = halves.sites.of(op, result.type)
-            if place is None or value == NO_VALUE or value in seen or imported.value_is_free[value]:
+            if value == NO_VALUE or value in seen or imported.value_is_free[value]:
                 continue
             seen.add(value)
             size = prod(shapes[value]) * bits[value] / 8
@@ -132,7 +136,7 @@ def _of_values(subject: Subject, halves: Halves) -> Iterator[Candidate]:
     groups = defaultdict(lambda: defaultdict(list))
     for one in made.values():
         half = halves.of_value(one.value)
-        if half is not Half.COTANGENT and one.value not in operands:
+        if one.place and half is not Half.COTANGENT and one.value not in operands:
             groups[half, one.place][one.name].append(one)
     types = type_of_lines(subject.imported)
     names: dict[Place, str] = {}
@@ -248,7 +252,8 @@ def _of_operands(subject: Subject, halves: Halves) -> Iterator[Candidate]:
 
     Of all that an operand of an op of the line is read as, what most bytes are read as can be said.
     What the forward half reads constrained, the backward half of the line reads so as well: that
-    value, or the one that is computed again for it.
+    value, or the one that is computed again for it. A cotangent that all ops of the backward half
+    of a line read in one way is held so right behind what the line makes, wherever else it is read.
     """
     read, again = _reads(subject, halves)
     made = {one.value: one for one in _made_values(subject, halves)}
@@ -286,12 +291,61 @@ def _of_operands(subject: Subject, halves: Halves) -> Iterator[Candidate]:
         )
 
 
+def _as_made(subject: Subject, halves: Halves) -> Iterator[Candidate]:
+    """Lines of what the plan makes otherwise than it holds it, as weights gathered once cast.
+
+    A partitioner cuts an op as its result is held, and so would gather what is cast instead.
+    """
+    imported, table = subject.imported, subject.plan.reshards
+    rows: list[Dims] = [tuple(map(tuple, dims)) for dims in subject.plan.shardings]
+    columns = zip(
+        table.place, table.index, table.value, table.from_sharding, table.partial_axes, strict=True
+    )
+    groups: defaultdict[tuple[Place, str, Dims], dict[int, int]] = defaultdict(dict)
+    for at, op, value, row, partial in columns:
+        if at is not _core.Place.RESULT or partial or imported.value_is_free[value]:
+            continue
+        maker = imported.core_ops[op]
+        if len(maker.results) != 1 or halves.is_backward(maker) or op in imported.rounded:
+            continue
+        place = halves.sites.of(maker, maker.results[0].type)
+        if place is not None and rows[row] != subject.dims[value]:
+            groups[place, f"made {short_name(maker)}", rows[row]][value] = op
+    for (place, name, dims), ops in groups.items():
+        yield Candidate(
+            Annotation(
+                name,
+                place.location,
+                place.type,
+                _spec(subject, dims),
+                len(ops),
+                is_one_sided=True,
+                within=place.within,
+            ),
+            tuple(ops),
+            dims,
+            tuple(((op, MADE),) for op in ops.values()),
+        )
+
+
 _Read = Mapping[tuple[Place, str, Half], dict[Dims, dict[_Key, _Spots]]]
 """By place, operand and half: by sharding: by value and runs: those that read it."""
 
 _Again = Mapping[tuple[Place, Dims], dict[_Key, tuple[bool, _Spots]]]
 """By place and sharding, by value and runs: whether the forward half of the line reads it too,
 and those of the backward half that read it."""
+
+
+@dataclass(frozen=True)
+class _CotangentRead:
+    """How an op that is transposed reads the cotangent of what its line makes."""
+
+    dims: Dims
+    spot: tuple[int, int]
+    name: str
+    """``operand 0 of dot_general``."""
+    is_said: bool
+    """Otherwise than it is held, or by an op that asks for collectives."""
 
 
 def _reads(subject: Subject, halves: Halves) -> tuple[_Read, _Again]:
@@ -303,6 +357,7 @@ def _reads(subject: Subject, halves: Halves) -> tuple[_Read, _Again]:
     again: defaultdict[tuple[Place, Dims], dict[_Key, tuple[bool, _Spots]]]
     again = defaultdict(dict)
     forward: set[tuple[str, int]] = set()
+    cotangents: defaultdict[tuple[Place, str, _Key], list[_CotangentRead]] = defaultdict(list)
     casts = {one.result for one in imported.rounded.values()}
     table = plan.reshards
     places = zip(table.index, table.place, strict=True)
@@ -325,10 +380,28 @@ def _reads(subject: Subject, halves: Halves) -> tuple[_Read, _Again]:
                 of_values = again[place, rows[row]]
                 is_read = (location, value) in forward
                 of_values.setdefault(key, (is_read, []))[1].append((number, operand))
-            if rows[row] != subject.dims[value] or number in asking:
-                name = f"operand {operand} of {short_name(op)}"
+            name = f"operand {operand} of {short_name(op)}"
+            is_said = rows[row] != subject.dims[value] or number in asking
+            if half is Half.BACKWARD:
+                made = halves.read_by(op, place, value)
+                if made is not None:
+                    one = _CotangentRead(rows[row], (number, operand), name, is_said)
+                    cotangents[place, made, key].append(one)
+                    continue
+            if is_said:
                 readers = read[place, name, half].setdefault(rows[row], {})
                 readers.setdefault(key, []).append((number, operand))
+    for (place, made, key), ones in cotangents.items():
+        dims = ones[0].dims
+        is_one_way = all(one.dims == dims for one in ones)
+        if is_one_way and dims != subject.dims[key[0]]:
+            name = f"read {_CALLED[Half.COTANGENT]}{made}"
+            read[place, name, Half.COTANGENT].setdefault(dims, {})[key] = [one.spot for one in ones]
+            continue
+        for one in ones:
+            if one.is_said:
+                readers = read[place, one.name, Half.BACKWARD].setdefault(one.dims, {})
+                readers.setdefault(key, []).append(one.spot)
     return read, again
 
 

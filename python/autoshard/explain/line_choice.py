@@ -85,6 +85,27 @@ class Chosen(Generic[_LineT]):
     """So many were not tried without: there were too many ops, or Ctrl-C was pressed."""
 
 
+def is_enough(share: float, excess: float) -> bool:
+    """Are lines done that bring back a share of the bytes?
+
+    Args:
+        share: 0 to 1.
+        excess: Share of the bytes that is sent besides, of the step that is added to it, and of
+            the memory that is lacking, together.
+    """
+    return share >= ENOUGH and excess <= _BESIDES
+
+
+def loss_of(share: float, excess: float) -> float:
+    """What is sent besides, and what is missing of what is enough, which weighs more.
+
+    Args:
+        share: See ``is_enough``.
+        excess: Likewise.
+    """
+    return _MISSING * max(0.0, ENOUGH - share) + excess
+
+
 class LineChoice(Generic[_LineT]):
     """Chooses among the lines that may be written."""
 
@@ -102,6 +123,8 @@ class LineChoice(Generic[_LineT]):
         """How many ops may be propagated yet to add lines, and to try without them."""
         self.is_any_tried = False
         """Whether lines that cannot be written are tried too."""
+        self.kept: frozenset[int] = frozenset()
+        """Ids of lines that are not tried without."""
 
     def chosen(self, most: int) -> Chosen[_LineT]:
         """Lines none of which can go alone, as far as that was tried.
@@ -116,6 +139,21 @@ class LineChoice(Generic[_LineT]):
         self.is_any_tried = True
         other = self._filled(best, most)
         return other if self._is_better(other.found, best.found, material) else best
+
+    def needed(self, lines: Sequence[_LineT], most: int, kept: Sequence[_LineT]) -> Chosen[_LineT]:
+        """Those of some lines none of which can go alone, as far as that was tried.
+
+        Args:
+            lines: Which.
+            most: How many at most.
+            kept: Those of them that stay in any case.
+
+        Raises:
+            StrategyError: No propagation keeps the lines.
+        """
+        self.kept = frozenset(map(id, kept))
+        self.ops_again = _OPS_AGAIN
+        return self._needed(Chosen(tuple(lines), self.propagation(lines)), most)
 
     def _filled(self, best: Chosen[_LineT], most: int) -> Chosen[_LineT]:
         """With other lines, as long as they help, and until Ctrl-C."""
@@ -180,7 +218,8 @@ class LineChoice(Generic[_LineT]):
         go. Where too many are missed, those go that are missed least.
         """
         ops = len(self.subject.imported.core_ops)
-        waiting, missed, together = list(chosen.lines[::-1]), list[_LineT](), 1
+        waiting = [line for line in chosen.lines[::-1] if id(line) not in self.kept]
+        missed, together = list[_LineT](), 1
         losses = dict[int, float]()
         """By the ids of lines what is lost without them."""
         is_any_gone = False
@@ -208,9 +247,10 @@ class LineChoice(Generic[_LineT]):
             else:
                 losses[id(some[0])] = inf if tried is None else self._loss(tried.found)
                 missed += some
-        least = sorted(chosen.lines[::-1], key=lambda line: losses.get(id(line), inf))
+        may_go = [line for line in chosen.lines[::-1] if id(line) not in self.kept]
+        least = sorted(may_go, key=lambda line: losses.get(id(line), inf))
         # Together; one after the other where those that are left contradict each other then.
-        for lines in (least[: max(0, len(least) - most)], *([line] for line in least)):
+        for lines in (least[: max(0, len(chosen.lines) - most)], *([line] for line in least)):
             if len(chosen.lines) > most:
                 chosen = self._without(chosen, lines) or chosen
         return Chosen(chosen.lines, chosen.found, len(waiting))
@@ -238,15 +278,14 @@ class LineChoice(Generic[_LineT]):
         return found
 
     def _is_enough(self, found: Propagated) -> bool:
-        return self._share(found) >= ENOUGH and self._excess(found) <= _BESIDES
+        return is_enough(self._share(found), self._excess(found))
 
     def _is_better(self, found: Propagated, than: Propagated, least: float = _NOTHING) -> bool:
         """Is it, by what is missing and by what is sent besides?"""
         return self._loss(found) < self._loss(than) - least
 
     def _loss(self, found: Propagated) -> float:
-        """What is sent besides, and what is missing of what is enough, which weighs more."""
-        return _MISSING * max(0.0, ENOUGH - self._share(found)) + self._excess(found)
+        return loss_of(self._share(found), self._excess(found))
 
     def _share(self, found: Propagated) -> float:
         return share_of(self.wanted, found.sent)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Protocol
 
 from autoshard import _core
@@ -12,8 +12,11 @@ from autoshard.explain.question import Dims, Subject
 from autoshard.explain.reproduced import Propagated, Sent, SentOnce
 from autoshard.importer.imported_program import NO_VALUE
 
+MADE = -1
+"""In place of the number of an operand: what the op makes, before it is moved."""
+
 _Spot = tuple[int, int]
-"""(-1, a value), or (an op, number of the operand that it reads)."""
+"""(-1, a value), or (an op, number of the operand that it reads or ``MADE``)."""
 
 
 class Line(Protocol):
@@ -36,8 +39,8 @@ class Line(Protocol):
 
     @property
     def readers(self) -> tuple[tuple[tuple[int, int], ...], ...]:
-        """For each value the (op, operand) that read it so, none if all of the value is so; empty
-        if all values are so."""
+        """For each value the (op, operand) that read it so, or the (op, ``MADE``) that makes it so;
+        none if all of the value is so; empty if all values are so."""
         ...
 
 
@@ -75,6 +78,36 @@ class LineWeights:
             for line in self.lines
         ]
 
+    def by_ops(
+        self, blame: Mapping[int, float], found: Propagated, waiting: Collection[int]
+    ) -> dict[int, float]:
+        """For each line the bytes that are blamed on ops around its values.
+
+        Those count whose values come out otherwise than planned; around an op where all do as
+        planned, those of its operands and of what it makes, which the compiler may cut otherwise.
+
+        Args:
+            blame: Bytes by the core's ops.
+            found: The program with the lines that there are.
+            waiting: Numbers of the lines that may be added.
+        """
+        at: defaultdict[_Spot, list[int]] = defaultdict(list)
+        otherwise: set[tuple[int, _Spot]] = set()
+        cuts = _Cuts(found)
+        for number in waiting:
+            line = self.lines[number]
+            otherwise.update((number, spot) for spots in cuts.of(line) for spot in spots)
+            for value, readers in values_of(line):
+                for spot in readers or [(-1, value)]:
+                    at[spot].append(number)
+        weights: defaultdict[int, float] = defaultdict(float)
+        for op, size in blame.items():
+            around = {(number, spot) for spot in self._around(op) for number in at.get(spot, ())}
+            operands = {(number, spot) for number, spot in around if spot[0] == op}
+            for number in {number for number, _ in (around & otherwise or operands)}:
+                weights[number] += size
+        return dict(weights)
+
     def _blame(
         self,
         blame: defaultdict[_Spot, float],
@@ -102,6 +135,7 @@ class LineWeights:
         for number, value in enumerate(self.program.operands_of(op)):
             yield op, number
             yield -1, value
+        yield op, MADE
         for value in self.results[op]:
             yield -1, value
 
@@ -125,6 +159,8 @@ class _Cuts:
         if not readers and self.rows[self.of_value[value]] != line.dims:
             yield -1, value
         for op, operand in readers:
+            if operand == MADE:
+                continue  # a plan does not say how else it would be made
             read = self.rows[self.strategies[self.of_op[op]][0][operand]]
             if read != line.dims:
                 yield op, operand

@@ -14,7 +14,7 @@ from itertools import count
 from autoshard._core import FactorKind
 from autoshard.errors import PassError
 from autoshard.explain.annotated import ProgramToAnnotate, number_of
-from autoshard.explain.line_weights import Line, values_of
+from autoshard.explain.line_weights import MADE, Line, values_of
 from autoshard.explain.partitioned import partitioned
 from autoshard.explain.question import Dims, Subject
 from autoshard.explain.reproduced import Propagated, propagated
@@ -68,6 +68,7 @@ class ByPlanner:
             _pinned(next(copy) if readers else value, line.dims, line.name)
             for line in lines
             for value, readers in values_of(line)
+            if not readers or _is_read(readers)
         ]
         return propagated(self.subject, pins, _held_operands(lines))
 
@@ -96,14 +97,14 @@ class ByShardy:
             PassError: Shardy refuses the program.
             StrategyError: No propagation keeps the pins.
         """
-        found = self.shardings(lines)
+        found = {**self.shardings(lines), **_held(lines)}
         copy = count(self.subject.imported.program.num_values)
         pins = [_pinned(value, dims) for value, dims in found.items()]
         pins += [
             _pinned(next(copy), line.dims, line.name)
             for line in lines
             for _, readers in values_of(line)
-            if readers
+            if _is_read(readers)
         ]
         return partitioned(self.subject, pins, _held_operands(lines))
 
@@ -134,8 +135,20 @@ class ByShardy:
         return found
 
 
+def _is_read(readers: Sequence[tuple[int, int]]) -> bool:
+    """Whether a line speaks of what ops read, not of what one makes."""
+    return any(operand != MADE for _, operand in readers)
+
+
+def _held(lines: Sequence[Line]) -> dict[int, Dims]:
+    """How values lie that are made otherwise, where another line says how."""
+    said = [(value, readers, line) for line in lines for value, readers in values_of(line)]
+    made = {value for value, readers, _ in said if readers and not _is_read(readers)}
+    return {value: line.dims for value, readers, line in said if not readers and value in made}
+
+
 def _held_operands(lines: Sequence[Line]) -> list[tuple[tuple[int, int], ...]]:
-    return [readers for line in lines for _, readers in values_of(line) if readers]
+    return [readers for line in lines for _, readers in values_of(line) if _is_read(readers)]
 
 
 def _say_rules(operations: Sequence[mlir.Operation]) -> None:

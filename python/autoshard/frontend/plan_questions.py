@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, cast
 
@@ -179,6 +178,7 @@ class PlanQuestions:
         most_lines: int = 20,
         *,
         verify: bool = False,
+        compiles: int = 1,
         timeout: float = TIME_LIMIT_SECONDS,
     ) -> Annotations:
         """A few lines of user code with which Shardy, and so ``jax.jit``, arrives at this plan.
@@ -195,22 +195,27 @@ class PlanQuestions:
             verify: Compile the program with the lines as well, and with the whole plan, each in a
                 process of its own: ``as_compiled`` says what comes back then. As for ``verify()``
                 the compiler is needed, and no device.
-            timeout: Seconds of each of both compiles.
+            compiles: With ``verify`` how many lists of lines may be compiled. From 2 on lines are
+                added around ops for which the compiler sends more or less than by the plan, and the
+                best list as compiled is taken.
+            timeout: Seconds of each compile.
 
         Raises:
-            PlanError: The plan was not searched by time, or ``most_lines`` is not above 0.
+            PlanError: The plan was not searched by time, ``most_lines`` or ``compiles`` is not
+                above 0, or ``compiles`` is given without ``verify``.
             CompileError: The compiler is not installed, fails for another reason than memory, or is
                 not done in time; or the plan does not fit as compiled.
         """
-        from autoshard.explain.annotations import annotated_values
-        from autoshard.explain.compiled_lines import compiled_lines
+        from autoshard.explain.annotations import annotate, annotate_as_compiled
+        from autoshard.explain.compiled_lines import LinesCompiler
 
-        found, lines = annotated_values(self.subject, most_lines)
         if not verify:
-            return found
+            if compiles != 1:
+                raise PlanError(f"annotations: compiles={compiles} without verify=True. Give both.")
+            return annotate(self.subject, most_lines)
         options = self._plan.compiler_options
-        made = compiled_lines(self.subject, lines, timeout=timeout, compiler_options=options)
-        return replace(found, as_compiled=made)
+        compiler = LinesCompiler(self.subject, timeout=timeout, compiler_options=options)
+        return annotate_as_compiled(self.subject, compiler, most_lines, compiles)
 
     def annotations_for(
         self, library: Literal["flax", "nnx", "maxtext", "keras"], *variables: Any

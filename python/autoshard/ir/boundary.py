@@ -336,10 +336,14 @@ def keep_keys_whole(module: ir.Module, side: Side, words: Mapping[int, int]) -> 
         main.attributes[side] = _array(present)
 
 
-def untie_unequal(module: ir.Module) -> None:
-    """Leave the choice to XLA again for pairs that the plan splits differently.
+def untie_unequal(module: ir.Module, sharding: str = MHLO_SHARDING) -> None:
+    """Leave the choice to XLA again for pairs that are split differently; it refuses such a pair.
 
-    That happens only where the user pinned both; XLA refuses a pair of different sizes.
+    A plan has some only where the user pinned both.
+
+    Args:
+        module: Changed in place.
+        sharding: The attribute that says how arguments and results are split.
     """
     main = main_function(module)
     with module.context:
@@ -348,7 +352,7 @@ def untie_unequal(module: ir.Module) -> None:
             if ALIASING_OUTPUT not in attributes:
                 continue
             result = results[ir.IntegerAttr(attributes[ALIASING_OUTPUT]).value]
-            if result.get(MHLO_SHARDING) != attributes.get(MHLO_SHARDING):
+            if result.get(sharding) != attributes.get(sharding):
                 del attributes[ALIASING_OUTPUT]
                 attributes[BUFFER_DONOR] = ir.BoolAttr.get(True)
         main.attributes["arg_attrs"] = _array(arguments)

@@ -15,6 +15,8 @@ import autoshard
 from autoshard.explain.annotated import annotated_module
 from autoshard.explain.annotations import annotated_values
 from autoshard.explain.line_candidates import Candidate
+from autoshard.explain.line_weights import MADE
+from autoshard.explain.propagated_lines import ByShardy
 from autoshard.explain.question import Subject
 from autoshard.ir import mlir
 from autoshard.ir.attributes import MHLO_SHARDING, SDY_SHARDING
@@ -87,6 +89,29 @@ def test_an_operand_is_constrained_for_its_reader_alone() -> None:
     (constraint,) = ops(module, CONSTRAINT)
     (use,) = constraint.results[0].uses
     assert use.operand_number == readers[0][1]
+
+
+def test_what_is_made_is_constrained_before_what_is_held() -> None:
+    asked = subject()
+    op, value = next(
+        (number, values[0])
+        for number, made in enumerate(asked.imported.core_ops)
+        for one, values in asked.imported.result_values
+        if one == made and one.name.endswith("tanh")
+    )
+    made = line(values=(value,), dims=((0,), ()), readers=(((op, MADE),),))
+    held = line(values=(value,), dims=((), ()), readers=())
+    for lines in ([made, held], [held, made]):
+        module = annotated_module(asked, lines)
+        inner, outer = ops(module, CONSTRAINT)
+        assert '[{"a"}, {}]' in str(inner.attributes["sharding"])
+        assert "[{}, {}]" in str(outer.attributes["sharding"])
+        assert outer.operands[0] == inner.results[0]
+        # To all that read the value it is held, whatever it is when it is made.
+        plan = ByShardy(asked)(lines).plan
+        assert plan.shardings[plan.value_sharding[value]] == [[], []]
+    alone = ByShardy(asked)([made]).plan
+    assert alone.shardings[alone.value_sharding[value]] == [[0], []]
 
 
 def test_what_shardy_makes_of_the_lines_is_what_the_plan_sends() -> None:

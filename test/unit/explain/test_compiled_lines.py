@@ -12,7 +12,8 @@ from small_step import PARAMS, rows, step_with
 import autoshard
 from autoshard.errors import CompileError
 from autoshard.explain.annotations import Annotations, annotated_values
-from autoshard.explain.compiled_lines import CompiledLines, compiled_lines
+from autoshard.explain.compiled_lines import CompiledLines, LinesCompiler
+from autoshard.explain.line_candidates import candidates
 from autoshard.explain.question import Subject
 from autoshard.verify.ahead_of_time import CompiledProgram
 
@@ -33,7 +34,7 @@ def compared(found: tuple[Subject, Annotations], *programs: CompiledProgram) -> 
     def compiler(*_: Any, **__: Any) -> CompiledProgram:
         return next(left)
 
-    return compiled_lines(found[0], annotated_values(found[0])[1], compiler=compiler)
+    return LinesCompiler(found[0], compiler=compiler)(annotated_values(found[0])[1])
 
 
 def test_what_is_missing_and_besides_adds_up(found: tuple[Subject, Annotations]) -> None:
@@ -54,6 +55,30 @@ def test_the_plan_beside_itself_is_all_of_it(found: tuple[Subject, Annotations])
     assert made.reproduced == 1
     assert made.missing == made.other == ()
     assert made.step_seconds == made.planned_seconds
+
+
+def test_every_byte_is_sent_for_an_op(found: tuple[Subject, Annotations]) -> None:
+    """Without lines, the matmuls are to blame for the plan's bytes that are missing."""
+    subject = found[0]
+    made = LinesCompiler(subject)([])
+    assert sum(made.blame.values()) == pytest.approx(
+        sum(one.bytes for one in (*made.missing, *made.other)), rel=0.01
+    )
+    worst = max(made.blame, key=made.blame.__getitem__)
+    assert subject.imported.core_ops[worst].name == "stablehlo.dot_general"
+
+
+def test_donated_arguments_that_lines_leave_unlike_their_results_are_compiled() -> None:
+    """XLA refuses buffers of different sizes that are said to be one."""
+    plan = autoshard.plan(
+        step_with(jnp.square), PARAMS, rows(4096), cluster="cpu:8", mesh="a=8", donate_argnums=0
+    )
+    line = next(
+        line
+        for line in candidates(plan.subject)
+        if line.annotation.location is None and any(line.dims) and "up" in line.name
+    )
+    assert LinesCompiler(plan.subject)([line]).program.fits
 
 
 def test_lines_that_do_not_fit_bring_nothing_back(found: tuple[Subject, Annotations]) -> None:

@@ -214,7 +214,7 @@ def test_a_value_and_its_cotangent_that_are_cut_unlike_are_a_line_each(model: An
             for one in candidates(subject)
             if one.annotation.type == "4096x8192xbf16"
             and (one.annotation.location or "").endswith(place)
-            and "operand" not in one.name
+            and not {"operand", "read", "made"} & set(one.name.split())
         }
 
     both = lines(asked)
@@ -262,3 +262,31 @@ def test_what_to_python_defines_holds_a_value_and_its_cotangent_apart(sides: Seq
     assert len(rows) == len(sides)
     for side in sides:
         assert any(expected[side] in row for row in rows)
+
+
+def test_a_cotangent_that_a_line_reads_otherwise_is_a_line_of_its_own() -> None:
+    """Only where all ops of the backward half of a line read it in one way."""
+    weights = {
+        "up": jax.ShapeDtypeStruct((1024, 4096), jnp.float32),
+        "down": jax.ShapeDtypeStruct((4096, 1024), jnp.float32),
+    }
+
+    def step(params: Any, x: Any) -> Any:
+        def loss(params: Any) -> Any:
+            half = jax.tree.map(lambda w: w.astype(jnp.bfloat16), params)
+            y = x + jnp.square(x @ half["up"]) @ half["down"]
+            return jnp.mean(y.astype(jnp.float32) ** 2)
+
+        return jax.tree.map(lambda w, g: w - 0.1 * g, params, jax.grad(loss)(params))
+
+    x = jax.ShapeDtypeStruct((4096, 1024), jnp.bfloat16)
+    asked = autoshard.plan(step, weights, x, cluster="v5e:2x4", mesh="a=4,b=2").subject
+    (read,) = [one for one in candidates(asked) if one.name.startswith("read cotangent of ")]
+    assert read.is_writable
+    assert read.annotation.half is Half.COTANGENT
+    assert read.dims != asked.dims[read.values[0]]
+    rows = asked.plan.shardings
+    for op, operand in read.readers[0]:
+        operands, _ = asked.plan.strategies[asked.plan.op_strategy[op]]
+        assert rows[operands[operand]] == list(map(list, read.dims))
+        assert asked.imported.program.operands_of(op)[operand] == read.values[0]
