@@ -15,7 +15,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import inf
 
-from autoshard.errors import StrategyError
+from autoshard.errors import CompileError, StrategyError
 from autoshard.explain.chosen_lines import ProgramLines
 from autoshard.explain.compiled_lines import CompiledLines, LinesCompiler
 from autoshard.explain.line_candidates import Candidate
@@ -47,7 +47,7 @@ def compiled_choice(
     most: int,
     compiles: int,
 ) -> CompiledChoice:
-    """The best of some lists of lines, as compiled.
+    """The best of some lists of lines, as compiled; until Ctrl-C.
 
     Args:
         lines: All that there are.
@@ -57,18 +57,28 @@ def compiled_choice(
         compiles: How many times that is done, beside once for the plan.
 
     Raises:
-        CompileError: As of ``LinesCompiler``.
+        CompileError: The first list, or the plan, is not compiled: see ``LinesCompiler``. A later
+            one that is not is no choice.
     """
     choice = _Choice(lines, most)
     best = CompiledChoice(chosen, compiler(chosen.lines))
     for number in range(1, compiles):
-        if _is_enough(best.made):
+        if _is_enough(best.made) or running().is_interrupted:
             break
         running().says(f"compile {number + 1} of {compiles}, {best.made.reproduced:.1%} so far")
-        following = choice.following(best)
-        if following is None:
+        try:
+            following = choice.following(best)
+            if following is None:
+                break
+            made = compiler(following[0].lines)
+        except CompileError:
+            choice.learn(is_better=False)
+            continue
+        except KeyboardInterrupt:
+            if not running().keeps_best:
+                raise
+            running().is_interrupted = True
             break
-        made = compiler(following[0].lines)
         is_better = _loss(made) < _loss(best.made)
         choice.learn(is_better)
         if is_better:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from programs import once
 
-from autoshard.errors import PlanError
+from autoshard.errors import CompileError, PlanError
 from autoshard.explain.chosen_lines import ProgramLines
 from autoshard.explain.compiled_choice import compiled_choice
 from autoshard.explain.compiled_lines import CompiledLines, LinesCompiler
@@ -18,6 +18,7 @@ from autoshard.explain.line_candidates import Candidate
 from autoshard.explain.line_choice import Chosen
 from autoshard.explain.line_weights import values_of
 from autoshard.explain.question import Subject
+from autoshard.progress import task
 
 
 @cache
@@ -104,6 +105,38 @@ def test_what_is_enough_is_compiled_once() -> None:
     compiler: Any = Compiler(asked_op(), 1.0)
     compiled_choice(lines("mlp"), chosen("mlp"), compiler, most=20, compiles=9)
     assert len(compiler.asked) == 1
+
+
+class Failing(Compiler):
+    """Does not compile the second list."""
+
+    def __init__(self, error: BaseException, *shares: float) -> None:
+        super().__init__(asked_op(), *shares)
+        self.error = error
+
+    def __call__(self, lines: Sequence[Any]) -> CompiledLines:
+        if len(self.asked) == 1:
+            self.asked.append(lines)
+            raise self.error
+        return super().__call__(lines)
+
+
+def test_what_is_not_compiled_is_no_choice() -> None:
+    compiler: Any = Failing(CompileError("too late", reason="time limit"), 0.5, 0.9)
+    found = compiled_choice(lines("mlp"), chosen("mlp"), compiler, most=20, compiles=3)
+    assert len(compiler.asked) == 3
+    assert found.made.reproduced == 0.9
+
+
+def test_ctrl_c_takes_the_best_that_was_compiled() -> None:
+    compiler: Any = Failing(KeyboardInterrupt(), 0.5, 0.9)
+    with task("annotating", keeps_best=True):
+        found = compiled_choice(lines("mlp"), chosen("mlp"), compiler, most=20, compiles=3)
+    assert found.made.reproduced == 0.5
+    assert len(compiler.asked) == 2
+    compiler = Failing(KeyboardInterrupt(), 0.5, 0.9)
+    with pytest.raises(KeyboardInterrupt):
+        compiled_choice(lines("mlp"), chosen("mlp"), compiler, most=20, compiles=3)
 
 
 def test_a_compiler_brings_back_more() -> None:
