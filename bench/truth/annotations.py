@@ -1,6 +1,6 @@
 """Programs with lines of annotations and with the whole plan, both compiled: the same collectives?
 
-    python bench/truth/annotations.py [--lines 20] MODULE@CLUSTER ...
+    python bench/truth/annotations.py [--lines 20] [--compiles 1] MODULE@CLUSTER ...
 
 Each train step is planned and annotated. Once the whole plan is written into the program, and once
 the lines alone: shardings of arguments, and constraints of what lines of the program make or read.
@@ -8,8 +8,8 @@ All else is left to Shardy's propagation, that of arguments and results without 
 ``jax.jit`` leaves it. Both are compiled. "as planned" is the share of the bytes, by kind and axes
 of collectives, that the program with lines sends of those of the program with the plan; "besides"
 what it sends beyond; "said" is the share that the text of the lines promises, of the plan's own
-bytes. "step" is one over the other, by the compiler's text. ``flax`` is a small transformer, of
-bench/programs.
+bytes. "step" is one over the other, by the compiler's text. With several ``--compiles`` the
+compiler has a say in the lines. ``flax`` is a small transformer, of bench/programs.
 """
 
 from __future__ import annotations
