@@ -17,7 +17,6 @@ class ProgramLines:
 
     def __init__(self, subject: Subject) -> None:
         self.subject = subject
-        self.candidates = tuple(candidates(subject))
         self.wanted = together(collectives_of(subject.imported, subject.plan))
         """What the plan sends."""
         few = folded(subject)
@@ -27,8 +26,10 @@ class ProgramLines:
         self._whole = propagation
         if few is not None:
             self._whole = ByPlanner(subject) if self.not_by_shardy else ByShardy(subject)
-        there = {line: line if few is None else few.line(line) for line in self.candidates}
+        there = {line: line if few is None else few.line(line) for line in candidates(subject)}
         self._on_few = {line: one for line, one in there.items() if one is not None}
+        self.candidates = tuple(self._on_few)
+        """Lines of the whole program that speak of one of the few layers, too."""
         self._of_all = {id(one): line for line, one in self._on_few.items()}
         self._choice = LineChoice(on_few, list(self._on_few.values()), propagation)
         self._is_folded = few is not None

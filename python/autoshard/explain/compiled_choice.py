@@ -19,15 +19,12 @@ from autoshard.errors import CompileError, StrategyError
 from autoshard.explain.chosen_lines import ProgramLines
 from autoshard.explain.compiled_lines import CompiledLines, LinesCompiler
 from autoshard.explain.line_candidates import Candidate
-from autoshard.explain.line_choice import Chosen, is_enough, loss_of
+from autoshard.explain.line_choice import NOTHING, Chosen, is_enough, loss_of
 from autoshard.explain.line_weights import LineWeights
 from autoshard.progress import running
 
 _AT_A_TIME = 6
 """So many lines are added before it is compiled again."""
-
-_NOTHING = 0.002
-"""Share of bytes that is not worth a line."""
 
 
 @dataclass(frozen=True)
@@ -68,10 +65,11 @@ def compiled_choice(
         running().says(f"compile {number + 1} of {compiles}, {best.made.reproduced:.1%} so far")
         try:
             following = choice.following(best)
-            if following is None:
+            if following is None or running().is_interrupted:
                 break
             made = compiler(following[0].lines)
-        except CompileError:
+        except CompileError as error:
+            running().says(f"compile {number + 1} of {compiles} failed: {error.message}")
             choice.learn(is_better=False)
             continue
         except KeyboardInterrupt:
@@ -104,7 +102,7 @@ class _Choice:
         self.added = self._added(best)
         if not self.added:
             return None
-        kept = (*best.kept, *self.added)[: self.most]
+        kept = (*self.added, *best.kept)[: self.most]
         others = [line for line in best.chosen.lines if line not in kept]
         return self.lines.needed((*kept, *others), self.most, kept), kept
 
@@ -120,7 +118,7 @@ class _Choice:
     def _added(self, last: CompiledChoice) -> list[Candidate]:
         """Lines for what is to blame, each with those before it propagated."""
         blame = last.made.blame
-        least = _NOTHING * last.made.planned_bytes
+        least = NOTHING * last.made.planned_bytes
         there = self.spent | set(map(id, last.chosen.lines))
         waiting = {
             number

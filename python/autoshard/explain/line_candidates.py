@@ -301,7 +301,8 @@ def _as_made(subject: Subject, halves: Halves) -> Iterator[Candidate]:
     columns = zip(
         table.place, table.index, table.value, table.from_sharding, table.partial_axes, strict=True
     )
-    groups: defaultdict[tuple[Place, str, Dims], dict[int, int]] = defaultdict(dict)
+    groups: defaultdict[tuple[Place, str], defaultdict[Dims, dict[int, int]]]
+    groups = defaultdict(lambda: defaultdict(dict))
     for at, op, value, row, partial in columns:
         if at is not _core.Place.RESULT or partial or imported.value_is_free[value]:
             continue
@@ -310,8 +311,10 @@ def _as_made(subject: Subject, halves: Halves) -> Iterator[Candidate]:
             continue
         place = halves.sites.of(maker, maker.results[0].type)
         if place is not None and rows[row] != subject.dims[value]:
-            groups[place, f"made {short_name(maker)}", rows[row]][value] = op
-    for (place, name, dims), ops in groups.items():
+            groups[place, f"made {short_name(maker)}"][rows[row]][value] = op
+    for (place, name), by_dims in groups.items():
+        # A line says one: what most values are made as.
+        dims, ops = max(by_dims.items(), key=lambda one: len(one[1]))
         yield Candidate(
             Annotation(
                 name,

@@ -39,7 +39,7 @@ that may be lacking, together, after which no line is added."""
 _MISSING = 10.0
 """How much more a byte counts that is missing than one that is sent besides."""
 
-_NOTHING = 0.002
+NOTHING = 0.002
 """Share of bytes that is not worth a line."""
 
 _MISSED_FOR_GOOD = 0.1
@@ -280,7 +280,7 @@ class LineChoice(Generic[_LineT]):
     def _is_enough(self, found: Propagated) -> bool:
         return is_enough(self._share(found), self._excess(found))
 
-    def _is_better(self, found: Propagated, than: Propagated, least: float = _NOTHING) -> bool:
+    def _is_better(self, found: Propagated, than: Propagated, least: float = NOTHING) -> bool:
         """Is it, by what is missing and by what is sent besides?"""
         return self._loss(found) < self._loss(than) - least
 
