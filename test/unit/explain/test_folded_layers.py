@@ -14,6 +14,7 @@ import autoshard
 from autoshard._core import Place
 from autoshard.cluster import Cluster
 from autoshard.explain.annotations import annotated_values
+from autoshard.explain.chosen_lines import ProgramLines
 from autoshard.explain.folded_layers import folded
 from autoshard.explain.line_candidates import candidates
 from autoshard.explain.question import Subject
@@ -112,6 +113,18 @@ def test_lines_that_are_chosen_on_few_layers_reproduce_the_plan_of_all() -> None
     found, lines = annotated_values(subject())
     assert found.reproduced > 0.95
     assert any(line.annotation.count >= LAYERS for line in lines)
+
+
+def test_lines_that_are_kept_are_tried_on_few_layers_and_speak_of_all() -> None:
+    lines = ProgramLines(subject())
+    taken = lines.chosen(20).lines
+    some = (*lines.candidates[:3], *(line for line in taken if line not in lines.candidates[:3]))
+    found = lines.needed(some, 20, some[:3])
+    assert set(some[:3]) <= set(found.lines) <= set(some)
+    assert len(lines.needed(some, 3, some[:1]).lines) <= 3
+    few = folded(subject())
+    assert few is not None
+    assert all(few.line(line) is not None for line in lines.candidates)
 
 
 def test_few_layers_are_left_as_they_are() -> None:
