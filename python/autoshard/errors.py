@@ -6,10 +6,15 @@ A message names the place, the rule, the values found and a way out.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from typing import Any
 
 BytesWithout = Callable[[Collection[int]], float]
 """Bytes that a plan needs on one device with these arguments of ``main`` in the memory of the host,
 by an estimate."""
+
+RewrittenWith = Callable[[Collection[int], float], Any]
+"""A plan as it was written with arguments of ``main`` in the memory of the host besides, within so
+many bytes on one device: ``passes.recompute.Recomputed``, or a ``PlanError``."""
 
 
 class AutoshardError(Exception):
@@ -57,10 +62,14 @@ class DoesNotFitError(PlanError):
         micro_batches: Parts of the batch in that plan; None where nobody chose them.
         free_seconds: A step of the plan with all the memory there could be; 0: nobody searched.
         bytes_without: What the plan would need with arguments on the host; None: nobody can tell.
+        rewritten_with: That plan itself; None: it has to be made.
+        within: The error of a smaller limit, within which no more fits; None: nobody can tell.
     """
 
     free_seconds: float = 0.0
     bytes_without: BytesWithout | None = None
+    rewritten_with: RewrittenWith | None = None
+    within: Callable[[float], DoesNotFitError] | None = None
 
     def __init__(
         self,

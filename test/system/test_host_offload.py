@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+from collections.abc import Sequence
 from functools import partial
 from typing import Any, cast
 
@@ -17,6 +18,8 @@ from jax.sharding import PartitionSpec
 import autoshard
 from autoshard.cluster import Cluster
 from autoshard.frontend import checks
+from autoshard.search import host_arguments
+from autoshard.search.automatic import Job
 from autoshard.verify.ahead_of_time import compile_in_subprocess
 
 Tree = Any
@@ -122,6 +125,34 @@ def test_offload_is_chosen_when_nothing_else_fits() -> None:
     assert all("mu" in name or "nu" in name for name in kept)
     with pytest.raises(autoshard.DoesNotFitError, match="even with all optimizer states"):
         plan(memory_limit=0.1 * whole.peak_bytes, host_offload="auto")
+
+
+def test_arguments_go_to_the_host_in_the_plan_that_nearly_fits(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    read, searched = Job.read_flat, list[int]()
+
+    def told(job: Job, on_host: Sequence[int] = ()) -> Any:
+        searched.append(len(on_host))
+        return read(job, on_host)
+
+    monkeypatch.setattr(Job, "read_flat", told)
+    # No search is faster than what it starts from.
+    monkeypatch.setattr(host_arguments, "_searched_again", lambda job, plan, there, found: found)
+    parameters, state, x = start(256)
+    options: Any = {"cluster": "cpu:8", "donate_argnums": (0, 1)}
+    limit = 0.65 * autoshard.plan(train_step, parameters, state, x, **options).peak_bytes
+    options |= {"recompute": "auto", "host_offload": "auto", "memory_limit": limit}
+    plan = autoshard.plan(train_step, parameters, state, x, **options)
+    on_host = sum(value.is_on_host for value in plan.arguments)
+    assert plan.peak_bytes <= limit
+    assert on_host not in searched
+    step = autoshard.jit(train_step, **options)
+    result = step(*jax.tree.map(jnp.copy, (parameters, state, x)))
+    kinds = [leaf.sharding.memory_kind for leaf in jax.tree.leaves(result[1])]
+    assert kinds.count("pinned_host") == on_host > 0
+    expected = jax.jit(train_step)(parameters, state, x)
+    jax.tree.map(partial(np.testing.assert_allclose, atol=1e-5), result, expected)
 
 
 def test_what_is_on_the_host_is_not_in_the_least_that_recomputing_needs() -> None:

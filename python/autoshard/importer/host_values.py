@@ -8,7 +8,7 @@ from autoshard import _core
 from autoshard.importer.imported_program import NO_VALUE, HostValues
 from autoshard.ir import mlir
 
-_COPIES_AT_A_TIME = 4
+COPIES_AT_A_TIME = 4
 """From the memory of the host: so many have been seen to start before the last loop, or at
 the start of the step, whatever orders them (docs/use/host.md). Counted are the largest."""
 
@@ -70,7 +70,7 @@ class ValuesOnHost:
         Args:
             bits: Of a value of the core.
         """
-        return sorted(self._loaded, key=bits, reverse=True)[:_COPIES_AT_A_TIME]
+        return sorted(self._loaded, key=bits, reverse=True)[:COPIES_AT_A_TIME]
 
     def found(self) -> HostValues:
         """All of it."""

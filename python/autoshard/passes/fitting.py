@@ -12,7 +12,6 @@ from math import inf, isinf
 
 import numpy as np
 
-from autoshard.errors import BytesWithout
 from autoshard.ir import mlir, parse_bytes
 from autoshard.planned.given_plan import Costed
 from autoshard.planned.summary import DecidedValue, RecomputedValue
@@ -92,8 +91,6 @@ class Trial:
 
     bytes_without_host: float = 0.0
     """The least that something tried needs that sends nothing to the host."""
-    bytes_without: BytesWithout | None = None
-    """The same with arguments on the host."""
     first: Choice | None = None
     """What was decided in the module that this is a copy of."""
 

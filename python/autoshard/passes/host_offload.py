@@ -18,13 +18,14 @@ Runs before planning, so that a search knows what the device's memory does not h
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import ClassVar
 
 from autoshard.errors import PlanError
 from autoshard.ir import mlir, place
-from autoshard.ir.attributes import IN_HOST_MEMORY
-from autoshard.ir.boundary import main_function, replaced_arguments
+from autoshard.ir.attributes import IN_HOST_MEMORY, MHLO_SHARDING, STRATEGY
+from autoshard.ir.boundary import entries_at, main_function, replaced_arguments
 from autoshard.ir.host_memory import (
     COMPUTE_TYPE,
     DEVICE,
@@ -35,9 +36,19 @@ from autoshard.ir.host_memory import (
     runs_on_host,
     set_memory_kinds,
 )
+from autoshard.ir.reading import shape_of
 from autoshard.passes.base import Pass
+from autoshard.planned.write import mesh_of
 from autoshard.rewrites.given_arguments import arguments_called
 from autoshard.rewrites.offload_order import bring_together
+from autoshard.sharding import (
+    Mesh,
+    Sharding,
+    format_sharding,
+    from_hlo,
+    to_v2_results,
+    tuple_from_hlo,
+)
 
 
 @dataclass(frozen=True)
@@ -72,6 +83,53 @@ class HostOffload(Pass):
                 _run_on_device(module)
             if arguments or results:
                 _offload(module, main, arguments, results)
+
+
+def offload_planned(module: mlir.Module, arguments: Collection[int]) -> None:
+    """Do the same to arguments of ``main`` of a module that is planned; the plan stays as it is.
+
+    What is moved is cut in the memory of the host as on the device.
+
+    Args:
+        module: Planned, not exported, without calls.
+        arguments: By number; none of them is on the host.
+    """
+    with module.context, mlir.Location.unknown():
+        main = main_function(module)
+        _offload(module, main, set(arguments), set())
+        _Cuts(main, mesh_of(module)).write()
+
+
+class _Cuts:
+    """How moves, and the barriers between them, are cut: as what they take."""
+
+    def __init__(self, main: mlir.Operation, mesh: Mesh) -> None:
+        self.mesh, self.entries = mesh, entries_at(main, "arg_attrs")
+        (self.block,) = main.regions[0].blocks
+
+    def write(self) -> None:
+        for op in (each.operation for each in self.block.operations):
+            is_new = op.name == "stablehlo.optimization_barrier" or moved_to(op) is not None
+            if not is_new or MHLO_SHARDING in op.attributes:
+                continue
+            cuts = [self._of(value) for value in op.operands]
+            op.attributes[MHLO_SHARDING] = mlir.StringAttr.get(to_v2_results(cuts))
+            if moved_to(op) is not None:
+                (text,) = map(format_sharding, cuts)
+                op.attributes[STRATEGY] = mlir.StringAttr.get(f"{text} -> {text}")
+
+    def _of(self, value: mlir.Value) -> Sharding:
+        rank = len(shape_of(value))
+        if isinstance(value, mlir.BlockArgument):
+            said = self.entries[mlir.BlockArgument(value).arg_number][MHLO_SHARDING]
+            return from_hlo(mlir.StringAttr(said).value, self.mesh, rank)
+        result = mlir.OpResult(value)
+        maker = result.owner.operation
+        text = mlir.StringAttr(maker.attributes[MHLO_SHARDING]).value
+        if len(maker.results) == 1:
+            return from_hlo(text, self.mesh, rank)
+        ranks = [len(shape_of(result)) for result in maker.results]
+        return tuple_from_hlo(text, self.mesh, ranks)[result.result_number]
 
 
 def may_use_host(module: bytes) -> bool:

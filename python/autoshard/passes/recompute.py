@@ -24,7 +24,7 @@ Copies and moves have the attributes of their originals, so that the plan stays.
 from __future__ import annotations
 
 import time
-from collections.abc import Generator
+from collections.abc import Collection, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -32,7 +32,13 @@ from math import inf
 from typing import ClassVar, Literal
 
 from autoshard.cluster import Cluster
-from autoshard.errors import BytesWithout, DoesNotFitError, PassOptionError, SlowerPlanError
+from autoshard.errors import (
+    BytesWithout,
+    DoesNotFitError,
+    PassOptionError,
+    RewrittenWith,
+    SlowerPlanError,
+)
 from autoshard.ir import mlir, parse_bytes
 from autoshard.ir.attributes import PLAN
 from autoshard.ir.boundary import main_function
@@ -41,6 +47,7 @@ from autoshard.ir.inline import bytes_of, inline_calls, replace_body
 from autoshard.ir.module import functions_of
 from autoshard.passes.base import Pass
 from autoshard.passes.fitting import Copies, Fitting, Trial
+from autoshard.passes.host_offload import offload_planned
 from autoshard.passes.least_memory import LeastMemory
 from autoshard.passes.memory_limit import MEMORY_MARGIN, memory_limit_of, read_bytes_text
 from autoshard.planned.given_plan import (
@@ -157,6 +164,8 @@ class Recomputed:
     """The least that something tried needs that sends nothing to the host."""
     bytes_without: BytesWithout | None = None
     """The same with arguments on the host."""
+    rewritten_with: RewrittenWith | None = None
+    """See ``DoesNotFitError``; of what sends no values to the host."""
 
 
 def recomputed_module(
@@ -191,15 +200,18 @@ class FittedPlans:
         cluster: Cluster,
         options: Recompute,
         costed: Costed | None = None,
+        *,
+        is_searched: bool = True,
     ) -> None:
         """As of ``recomputed_module``; the limit of the options is not looked at.
 
-        A module that is ``flatten``ed, and whose costs are known, is not read again.
+        A module that is ``flatten``ed, and whose costs are known, is not read again. They are those
+        of a search, ``is_searched``, or those that ``cost_of_module`` finds.
         """
         self._start = time.perf_counter()
         self.module, self.cluster, self.options = module, cluster, options
         self._history = summary_on(module)
-        self._is_searched = costed is not None
+        self._is_known, self._is_searched = costed is not None, is_searched
         with module.context, mlir.Location.unknown(), no_collection():
             self._source = bytes_of(module)
             if has_switches(self._source):
@@ -240,13 +252,17 @@ class FittedPlans:
         with self._building():
             trial = self._given
             if self.options.decides and trial.peak_bytes > limit:
-                # The margin that a chip's own limit has is left free of a given one, too, if that
-                # can be.
-                has_margin = bool(self.options.memory_limit)
-                aim = limit * (1 - MEMORY_MARGIN) if has_margin else limit
-                fitting = Fitting(self.copies, aim, limit, most_seconds)
-                trial = _fit(self._given, fitting, self.options)
+                fitting = Fitting(self.copies, self._aim(limit), limit, most_seconds)
+                found = _fit(self._given, fitting, self.options)
+                if found is None:
+                    raise self._not_within(fitting, limit)
+                return self._finished(found, limit, fitting.least_without_host)
             return self._finished(trial, limit)
+
+    def _aim(self, limit: float) -> float:
+        """Bytes to keep within, if that can be: the margin that a chip's own limit has is left free
+        of a given one, too."""
+        return limit * (1 - MEMORY_MARGIN) if self.options.memory_limit else limit
 
     def within_least(self, limit: float) -> Recomputed:
         """The same where ``within`` finds nothing, of what is tried for all limits alike.
@@ -263,15 +279,63 @@ class FittedPlans:
             least.run(_ways(rules))
             trial = least.fitting
             if trial is None:
-                raise _not_within(self._given, least, limit, self.options)
-            trial.bytes_without_host = least.least_without_host.peak_bytes
-            trial.bytes_without = WaitingArguments(least.least_without_host.costed)
-            return self._finished(trial, limit)
+                raise self._not_within(least, limit)
+            return self._finished(trial, limit, least.least_without_host)
 
     def as_given(self) -> Recomputed:
         """With nothing decided."""
         with self._building():
             return self._finished(self._given, inf)
+
+    def _not_within(self, fitting: Fitting, limit: float) -> DoesNotFitError:
+        """The error of a limit, with what was found that needs least."""
+        needed = min(self._given.peak_bytes, fitting.least.peak_bytes)
+        error = _does_not_fit(self._given, needed, limit, self.options)
+        error.bytes_without = WaitingArguments(fitting.least.costed)
+        error.rewritten_with = partial(self._with_arguments, fitting.least)
+        return error
+
+    def _with_arguments(self, trial: Trial, arguments: Collection[int], limit: float) -> Recomputed:
+        """See ``RewrittenWith``.
+
+        Raises:
+            DoesNotFitError: It still needs more.
+            PlanError: An argument would need a collective on the host.
+        """
+        with self._building():
+            if self._may_fit_with(trial, arguments, limit):
+                moved = self._moved(self.copies.first, arguments)
+                fitted = FittedPlans(
+                    moved.module, self.cluster, self.options, moved.costed, is_searched=False
+                )
+                try:
+                    return fitted.within(limit)
+                except DoesNotFitError:
+                    pass  # with what was decided without these arguments it may
+            moved = self._moved(trial, arguments)
+            if moved.peak_bytes <= limit:
+                return self._finished(moved, limit)
+            error = _does_not_fit(self._given, moved.peak_bytes, limit, self.options)
+            error.bytes_without = WaitingArguments(moved.costed)
+            error.rewritten_with = partial(self._with_arguments, trial)
+            raise error
+
+    def _may_fit_with(self, trial: Trial, arguments: Collection[int], limit: float) -> bool:
+        """Does what was decided fit so by an estimate, so that as much need not be decided?"""
+        if trial.first is None or self.copies.has_loops:
+            return True
+        without = WaitingArguments(self.copies.first.costed).change(arguments)
+        live = trial.first.effect.live + without
+        return self.copies.beside + float(live.max(initial=0.0)) <= limit
+
+    def _moved(self, trial: Trial, arguments: Collection[int]) -> Trial:
+        """A copy of a written module with these arguments on the host besides."""
+        # What a search is written to is written to again by the next one.
+        is_first = trial is self.copies.first
+        source = self.copies.original if is_first else bytes_of(trial.module)
+        copy = parse_bytes(source, self.module.context, "recompute")
+        offload_planned(copy, arguments)
+        return replace(trial, module=copy, costed=_cost_of_copy(trial.costed, self.options, copy))
 
     def choice(self, wanted: float, rules: Rules) -> Choice:
         """What is decided so that so many bytes are needed, before it is written."""
@@ -313,8 +377,10 @@ class FittedPlans:
 
     def _without_calls(self) -> Trial:
         """The plan on a module without calls, by the estimate of that module."""
-        if self._is_searched and is_flat(self.module):
-            costed = estimated(self._given.costed, overlap=self.options.overlap)
+        if self._is_known and is_flat(self.module):
+            costed = self._given.costed
+            if self._is_searched:
+                costed = estimated(costed, overlap=self.options.overlap)
             return Trial(self.module, costed)
         return _copied(self.module, self.cluster, self.options)
 
@@ -323,10 +389,20 @@ class FittedPlans:
         with self.module.context, mlir.Location.unknown(), no_collection():
             yield
 
-    def _finished(self, trial: Trial, limit: float) -> Recomputed:
-        """With the summary of what was decided."""
-        if trial.first is not None:
-            trial.add(trial.first)
+    def _finished(
+        self, trial: Trial, limit: float, without_host: Trial | None = None
+    ) -> Recomputed:
+        """With the summary of what was decided.
+
+        Args:
+            trial: What was found.
+            limit: Bytes on one device.
+            without_host: What needs least of all that sends nothing to the host, if that was tried.
+        """
+        first = trial.first
+        if first is not None:  # what is written may be finished twice
+            trial = replace(trial, recomputed=[*trial.recomputed], decided=[*trial.decided])
+            trial.add(first)
         summary = replace(trial.costed.summary, cost_model="bytes")
         if self._history is not None:
             summary = summary.with_history_of(self._history)
@@ -345,7 +421,14 @@ class FittedPlans:
             },
         )
         trial.module.operation.attributes[PLAN] = mlir.StringAttr.get(summary.to_json())
-        return Recomputed(trial.module, summary, trial.bytes_without_host, trial.bytes_without)
+        made = Recomputed(trial.module, summary, trial.bytes_without_host)
+        if without_host is None:
+            return made
+        return replace(
+            made,
+            bytes_without=WaitingArguments(without_host.costed),
+            rewritten_with=partial(self._with_arguments, without_host),
+        )
 
 
 def rules_of(options: Recompute) -> Rules:
@@ -395,7 +478,7 @@ def is_flat(module: mlir.Module) -> bool:
     return len(functions_of(module)) == 1
 
 
-def _fit(given: Trial, fitting: Fitting, options: Recompute) -> Trial:
+def _fit(given: Trial, fitting: Fitting, options: Recompute) -> Trial | None:
     """Choose and rewrite until the rewritten module fits by its own estimate.
 
     What may be computed again or go to the host is also tried with one of both alone: what is
@@ -406,8 +489,10 @@ def _fit(given: Trial, fitting: Fitting, options: Recompute) -> Trial:
         fitting: The same plan on a module without calls, by the estimate of that module.
         options: Those of the pass.
 
+    Returns:
+        What is written; None: nothing makes the step fit.
+
     Raises:
-        DoesNotFitError: Nothing makes the step fit.
         SlowerPlanError: What needs less is too slow before it fits.
     """
     rules = rules_of(options)
@@ -432,10 +517,8 @@ def _fit(given: Trial, fitting: Fitting, options: Recompute) -> Trial:
         fitting.improve(way, 1 / len(ways))
     if fitting.best is None and fitting.is_beaten:
         raise SlowerPlanError("no plan is faster than one that is known.")
-    if fitting.best is None:
-        raise _not_within(given, fitting, fitting.limit, options)
-    fitting.best.bytes_without_host = without_host
-    fitting.best.bytes_without = WaitingArguments(fitting.least_without_host.costed)
+    if fitting.best is not None:
+        fitting.best.bytes_without_host = without_host
     return fitting.best
 
 
@@ -443,16 +526,6 @@ def _ways(rules: Rules) -> list[Rules]:
     """What may become of values: also without the host, where both may."""
     both = rules.again and rules.host
     return [replace(rules, host=False), rules] if both else [rules]
-
-
-def _not_within(
-    given: Trial, fitting: Fitting, limit: float, options: Recompute
-) -> DoesNotFitError:
-    """The error of a limit, with what was found that needs least."""
-    needed = min(given.peak_bytes, fitting.least.peak_bytes)
-    error = _does_not_fit(given, needed, limit, options)
-    error.bytes_without = WaitingArguments(fitting.least.costed)
-    return error
 
 
 def _order(row: DecidedValue) -> tuple[bool, float]:

@@ -23,7 +23,7 @@ def does_not_fit(
         else "Most of it is made in the step: use more chips, a smaller batch, jax.checkpoint "
         "around a layer, or bfloat16 activations."
     )
-    return DoesNotFitError(
+    error = DoesNotFitError(
         f"no plan fits: the one that needs least needs {bytes_text(peak)} on each of "
         f"{imported.mesh.size} devices, {bytes_text(peak - limit)} more than the "
         f"{bytes_text(limit)} allowed. Largest tensors at that moment, on one device: "
@@ -33,3 +33,5 @@ def does_not_fit(
         limit,
         advice=help_text,
     )
+    error.within = lambda smaller: does_not_fit(imported, peak, smaller, live)
+    return error

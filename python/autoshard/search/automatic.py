@@ -12,7 +12,13 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from autoshard.cluster import Cluster
-from autoshard.errors import BytesWithout, DoesNotFitError, PlanError, SlowerPlanError
+from autoshard.errors import (
+    BytesWithout,
+    DoesNotFitError,
+    PlanError,
+    RewrittenWith,
+    SlowerPlanError,
+)
 from autoshard.ir import mlir, parse_bytes, print_module
 from autoshard.ir.inline import bytes_of
 from autoshard.passes.memory_limit import memory_limit_of
@@ -69,6 +75,8 @@ class Planned:
     """What it needs with no value sent, and some arguments on the host; see ``DoesNotFitError``."""
     free_seconds: float = 0.0
     """A step of the plan with all the memory there could be, if that was searched."""
+    rewritten_with: RewrittenWith | None = None
+    """See ``DoesNotFitError``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +99,8 @@ class Job:
     """Was a limit of memory asked for?"""
     most_seconds: float = math.inf
     """Plans of slower steps are of no use."""
+    most_free_seconds: float = math.inf
+    """Nor are those of which the step with all the memory there could be is slower."""
     insists: bool = True
     """Is more tried before a limit is refused? Not where others are planned then."""
     is_last: bool = False
@@ -115,7 +125,14 @@ class Job:
             DoesNotFitError: No plan fits.
             SlowerPlanError: None is as fast as asked for.
         """
-        planned = self._planned(on_host)
+        return self.useful(self._planned(on_host))
+
+    def useful(self, planned: Planned) -> Planned:
+        """A plan, if it is as fast as asked for.
+
+        Raises:
+            SlowerPlanError: It is not.
+        """
         if step_seconds(planned) < self.most_seconds:
             return planned
         raise self._slower()
@@ -294,14 +311,12 @@ class Job:
         free: PlannedProgram | None = None
         refused: DoesNotFitError | None = None
         last_seconds, last_peak = 0.0, math.inf
-        least, finds_more, is_beaten = 0.0, True, False
+        least, is_beaten = 0.0, False
         for factor in _MORE_MEMORY:
             if best is not None and last_seconds >= step_seconds(best):
                 break  # nor is a plan within less memory faster
             if math.isfinite(factor) and limit * factor >= last_peak:
                 continue  # the last plan keeps within this
-            if factor > 1 and not finds_more:
-                continue
             is_known = is_beaten or best is not None
             is_known = is_known or any(one.peak_bytes <= least for one in failed)
             if limit * factor < least and is_known:
@@ -311,22 +326,14 @@ class Job:
             try:
                 found = self.searched(program, options)
             except DoesNotFitError as error:
-                refused = refused or error
-                if best is not None or running().is_interrupted:
-                    break  # nor does anything fit less memory
-                if factor > 1:
-                    finds_more = False  # only the last search tells what is missing to the limit
-                    if any(one.peak_bytes <= error.peak_bytes for one in failed):
-                        break  # and less is missing otherwise
-                    continue
-                failed.append(error)
-                break
+                refused = error
+                break  # nor does anything fit less memory
             last_peak = found.summary.peak_bytes_per_device
             last_seconds = found.summary.step_seconds
             free = free or found
             least = max(least, least_bytes(found))
             known = self.most_seconds if best is None else step_seconds(best)
-            if last_seconds >= known:
+            if last_seconds >= min(known, self.most_free_seconds):
                 break  # and computing again only adds to it
             fitted = self.fitted_plans(found, recomputing)
             others_follow = factor > 1 and not running().is_interrupted
@@ -356,6 +363,8 @@ class Job:
                     failed.append(error)
         if best is None and not failed:
             raise self._slower()
+        if refused is not None and refused.within is not None:
+            failed.append(refused.within(limit))  # less may be missing than for what was rewritten
         free_seconds = 0.0 if free is None else free.summary.step_seconds
         try:
             if best is None:
@@ -415,7 +424,7 @@ class Job:
             if best is not None and found.summary.step_seconds >= step_seconds(best):
                 break
             try:
-                planned = _planned_of(self.fitted_plans(found, recomputing).within_least(limit))
+                planned = planned_of(self.fitted_plans(found, recomputing).within_least(limit))
             except DoesNotFitError as error:
                 failed.append(error)
             else:
@@ -436,7 +445,7 @@ class Job:
             DoesNotFitError: Nothing makes it fit.
             SlowerPlanError: Nothing does in less than ``most_seconds`` of a step.
         """
-        return _planned_of(fitted.within(self._limit_of(recomputing), most_seconds))
+        return planned_of(fitted.within(self._limit_of(recomputing), most_seconds))
 
     def fitted_plans(self, found: PlannedProgram, recomputing: Recompute) -> FittedPlans:
         """A plan of the search, spread, to be computed again within different limits."""
@@ -476,12 +485,14 @@ def _of_less(
         peak, less = found.summary.peak_bytes_per_device, 0.0
 
 
-def _planned_of(made: Recomputed) -> Planned:
+def planned_of(made: Recomputed) -> Planned:
+    """What was computed again, as what is planned."""
     return Planned(
         made.module,
         made.summary,
         bytes_without_host=made.bytes_without_host,
         bytes_without=made.bytes_without,
+        rewritten_with=made.rewritten_with,
     )
 
 

@@ -11,7 +11,13 @@ from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from autoshard.errors import BytesWithout, DoesNotFitError, PlanError, SlowerPlanError
+from autoshard.errors import (
+    BytesWithout,
+    DoesNotFitError,
+    PlanError,
+    RewrittenWith,
+    SlowerPlanError,
+)
 from autoshard.planned.summary import DecidedValue, bytes_text
 from autoshard.progress import running
 from autoshard.search.automatic import (
@@ -19,6 +25,7 @@ from autoshard.search.automatic import (
     Job,
     Planned,
     end_if_interrupted,
+    planned_of,
     step_seconds,
 )
 from autoshard.search.host_candidates import Candidate
@@ -81,7 +88,7 @@ def plan_with_host(
     )
     try:
         # Fewer arguments do not suffice: these do not.
-        these = _Tried(None, missing, found.free_seconds, found.bytes_without)
+        these = _Tried(None, missing, found.free_seconds, found.bytes_without, found.rewritten_with)
         other, _ = _with_more(arguments_alone, plan, waiting, name_of, count, these)
     except PlanError:  # nor need the host be able to compute what these arguments are for
         return found
@@ -156,8 +163,14 @@ def _with_more(
             least = count_that_frees(waiting, most, failed.missing_bytes * job.num_devices)
             several = max(least, MORE_ARGUMENTS * most)
             most = min(max(least, enough or several), several, len(waiting))
-        tried = _with_these(job, plan, waiting[:most])
+        rewritten_with = failed.rewritten_within(job.memory_limit, arguments[before:most])
+        tried = _with_these(job, plan, waiting[:most], rewritten_with)
+        if rewritten_with is not None and tried.planned is None and most == len(waiting):
+            tried = _with_these(job, plan, waiting)
         if tried.planned is not None:
+            found = tried.planned
+            if rewritten_with is not None:
+                found = _searched_again(job, plan, arguments[:most], found)
             break
         freed = failed.missing_bytes - tried.missing_bytes
         sent = sum(one.bytes for one in waiting[before:most])
@@ -165,7 +178,6 @@ def _with_more(
         enough = count_that_frees(waiting, most, more)
         failed = tried
         end_if_interrupted()
-    found = tried.planned
     while least < most and not running().is_interrupted:
         useful = (1 - _LEAST_GAIN) * min(step_seconds(found), job.most_seconds)
         if _seconds_with_fewer(found, failed) >= useful:
@@ -177,16 +189,38 @@ def _with_more(
             if middle == most:
                 break
         try:
-            tried = _with_these(job, plan, waiting[:middle])
+            rewritten_with = failed.rewritten_within(job.memory_limit, arguments[before:middle])
+            tried = _with_these(job, plan, waiting[:middle], rewritten_with)
         except SlowerPlanError:
             break
         if tried.planned is None:
+            if failed.bytes_without is not None:
+                break  # nor would what is told of still others be true
             failed, before, least = tried, middle, middle + 1
             continue
         if step_seconds(tried.planned) >= step_seconds(found):
             break
         found, most = tried.planned, middle
     return found, most
+
+
+def _searched_again(
+    job: Job,
+    plan: Callable[[Job, Sequence[int]], Planned],
+    on_host: Sequence[int],
+    found: Planned,
+) -> Planned:
+    """A plan that was rewritten, or what a search that knows what is on the host finds, if faster.
+
+    What is computed again takes as long in both, so that the search alone tells.
+    """
+    assert found.summary is not None
+    seconds = step_seconds(found)
+    least = seconds - found.summary.recompute_seconds
+    try:
+        return plan(replace(job, most_seconds=seconds, most_free_seconds=least), on_host)
+    except PlanError:  # it does not fit, or is slower
+        return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,6 +235,8 @@ class _Tried:
     """See ``Planned.free_seconds``."""
     bytes_without: BytesWithout | None = None
     """See ``DoesNotFitError``."""
+    rewritten_with: RewrittenWith | None = None
+    """See ``DoesNotFitError``."""
 
     def fewest(self, arguments: Sequence[int], count: int, limit: float) -> int:
         """How many of the first have to go in all where ``count`` do not suffice; all of them, if
@@ -210,6 +246,12 @@ class _Tried:
     def fewest_within(self, arguments: Sequence[int], count: int, most: int, left: float) -> int:
         """The same where ``most`` leave so many bytes free, and ``count`` did not suffice."""
         return self._fewest(arguments, count, most, self._needed(arguments, count, most) + left)
+
+    def rewritten_within(self, limit: float, more: Sequence[int]) -> RewrittenWith | None:
+        """What rewrites the plan, if with more arguments on the host it is to fit so many bytes."""
+        if self.bytes_without is None or self.bytes_without(more) > limit:
+            return None
+        return self.rewritten_with
 
     def _fewest(self, arguments: Sequence[int], count: int, most: int, limit: float) -> int:
         def fits(fewer: int) -> bool:
@@ -240,19 +282,40 @@ def _seconds_with_fewer(found: Planned, failed: _Tried) -> float:
 
 
 def _with_these(
-    job: Job, plan: Callable[[Job, Sequence[int]], Planned], on_host: Sequence[Candidate]
+    job: Job,
+    plan: Callable[[Job, Sequence[int]], Planned],
+    on_host: Sequence[Candidate],
+    rewritten_with: RewrittenWith | None = None,
 ) -> _Tried:
-    """Plan with these arguments on the host."""
+    """Plan with these arguments on the host, or rewrite the plan that came closest without."""
+    arguments = [one.argument for one in on_host]
     try:
-        planned = plan(job, [one.argument for one in on_host])
+        planned = _planned(job, plan, arguments, rewritten_with)
     except DoesNotFitError as error:
         missing = error.peak_bytes - error.memory_limit
-        return _Tried(None, missing, error.free_seconds, error.bytes_without)
+        return _Tried(None, missing, error.free_seconds, error.bytes_without, error.rewritten_with)
     assert planned.summary is not None
     missing = planned.summary.peak_bytes_per_device - job.memory_limit
     if missing > 0:
         return _Tried(None, missing, planned.free_seconds)
     return _Tried(planned, 0.0, planned.free_seconds)
+
+
+def _planned(
+    job: Job,
+    plan: Callable[[Job, Sequence[int]], Planned],
+    arguments: Sequence[int],
+    rewritten_with: RewrittenWith | None,
+) -> Planned:
+    if rewritten_with is None:
+        return plan(job, arguments)
+    try:
+        rewritten = planned_of(rewritten_with(arguments, job.memory_limit))
+    except DoesNotFitError:
+        raise
+    except PlanError:  # another plan may cut what the host has so that nothing is sent there
+        return plan(job, arguments)
+    return job.useful(job.reduced_once(rewritten))
 
 
 def count_that_frees(waiting: Sequence[Candidate], taken: int, missing: float) -> int:

@@ -15,7 +15,7 @@ import pytest
 import autoshard
 from autoshard.errors import DoesNotFitError, PlanError
 from autoshard.frontend import planning
-from autoshard.passes.recompute import Recompute
+from autoshard.passes.recompute import FittedPlans, Recompute
 from autoshard.search.host_arguments import plan_with_host
 from autoshard.search.host_candidates import Candidate
 
@@ -121,7 +121,11 @@ def test_what_never_fits_is_told_with_all_arguments_on_the_host() -> None:
         planned_with(41, 40)
 
 
-WITHOUT: dict[str, Any] = {"bytes_without_host": LIMIT + 20.0, "bytes_without": None}
+WITHOUT: dict[str, Any] = {
+    "bytes_without_host": LIMIT + 20.0,
+    "bytes_without": None,
+    "rewritten_with": None,
+}
 
 
 @dataclass
@@ -198,8 +202,12 @@ def test_a_plan_that_does_not_fit_says_how_many_have_to_go(fewest: int) -> None:
     assert tried == [0, fewest]
 
 
-def test_an_argument_that_waits_all_step_frees_its_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Momenta of eight layers: each is there while its own weight is updated."""
+@pytest.mark.parametrize(("cluster", "limit"), [("v5p:1x1x1", 16), ("v5e:2x2", 6)])
+def test_what_a_plan_needs_with_arguments_on_the_host_is_known_before_it_is_rewritten(
+    cluster: str, limit: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Momenta of eight layers: each is there while its own weight is updated, the largest four are
+    fetched before."""
 
     def step(weights: Any, momenta: Any, x: Any) -> Any:
         def loss(weights: Any) -> Any:
@@ -216,19 +224,23 @@ def test_an_argument_that_waits_all_step_frees_its_bytes(monkeypatch: pytest.Mon
     arrays = [jax.ShapeDtypeStruct((1024, 1024), jnp.float32)] * 8
     x = jax.ShapeDtypeStruct((8192, 1024), jnp.float32)
     monkeypatch.setattr(planning, "with_switches", lambda error, *_: error)
+    # What is decided stays.
+    monkeypatch.setattr(FittedPlans, "_may_fit_with", lambda *_: False)
     with pytest.raises(DoesNotFitError) as error:
         autoshard.plan(
             step,
             *(arrays, arrays, x),
-            cluster="v5p:1x1x1",
+            cluster=cluster,
             donate_argnums=(0, 1),
             recompute="auto",
-            memory_limit=16 * size,
+            memory_limit=limit * size,
         )
-    bytes_without = error.value.bytes_without
+    bytes_without, rewritten_with = error.value.bytes_without, error.value.rewritten_with
     assert bytes_without is not None
-    needed = bytes_without(())
-    assert needed == error.value.peak_bytes
+    assert rewritten_with is not None
+    assert bytes_without(()) == error.value.peak_bytes
     momenta = range(8, 16)
-    assert [needed - bytes_without(momenta[:k]) for k in (1, 4)] == [size, 4 * size]
-    assert 7 * size <= needed - bytes_without(momenta) <= 8 * size
+    for count in (3, 5):
+        rewritten = rewritten_with(momenta[:count], inf)
+        needed = rewritten.summary.peak_bytes_per_device
+        assert needed <= bytes_without(momenta[:count]) <= 1.02 * needed
