@@ -130,6 +130,9 @@ def choose(
         effect = question.effect(chosen)
         if is_useless(effect.live, _HARDLY_MORE * limit):
             return Choice(question, chosen, effect)
+    if question.least_excess(()) > 0:  # nothing suffices
+        _, chosen, question.apart = best
+        return Choice(question, chosen, question.effect(chosen))
     _, chosen, question.apart = exchanged(question, best, max(_LEAST_EXCHANGING, most_answers))
     return Choice(question, chosen, question.effect(chosen))
 

@@ -101,13 +101,15 @@ def decide(question: Question, most_answers: int, most_seconds: float = inf) -> 
     best = search.answer(nothing)
     if best.excess <= 0:
         return Decision(nothing, best, is_proven=True, others=[])
-    grown = [search.given_back(search.grown(per_second)) for per_second in (True, False)]
+    may_suffice = question.least_excess(()) <= 0
+    # Where nothing suffices, what relieves most is all that is asked for: others will go.
+    orders = (True, False) if may_suffice else (False,)
+    grown = [search.given_back(search.grown(per_second)) for per_second in orders]
     first = min(grown, key=search.answer)
     best = search.answer(first)
     if best.excess > 0 and best.seconds > most_seconds:
         return Decision(first, best, is_proven=False, others=[])
-    # Where nothing suffices, others will go: what is best here is not asked for.
-    search.answers_left = most_answers if question.least_excess(()) <= 0 else 0
+    search.answers_left = most_answers if may_suffice else 0
     branching = _Branching(search, search.improved(first))
     is_proven = branching.run()
     ways = [(item, fate) for item, fates in enumerate(question.fates) for fate in fates]
