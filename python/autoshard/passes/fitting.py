@@ -70,11 +70,11 @@ rewritten 60 times, in half a second; one of 3,000 not at all."""
 _LEAST_GAIN = 0.002
 """Share of a step that is not worth another rewritten module."""
 
-_RUNG = 0.9
-"""Each of the smaller limits that decisions are tried for is this part of the one before."""
+_LEAST_RUNG = 0.3
+"""Share of what a module needs as it is down to which decisions are tried for all limits alike."""
 
-_MOST_RUNGS = 6
-"""So many of them, at most."""
+_MOST_RUNGS = 12
+"""Limits from there on, each the same part of the one before, at most."""
 
 _CLOSE = 0.02
 """A peak below what is aimed at by this share of it is good enough."""
@@ -326,6 +326,16 @@ class Fitting:
         self._add(trial)
         return outcome, is_stuck
 
+    def is_estimated_slower(self, rules: Rules, seconds: float) -> bool:
+        """Do estimates find that it fits, but with a step no shorter than this?
+
+        Of what loops stack estimates know little.
+        """
+        if isinf(seconds) or self.copies.has_loops:
+            return False
+        answer = self.choice(self.aim, rules, self._most_seconds()).effect.answer
+        return answer.excess <= 0 and self.copies.first.step_seconds + answer.seconds >= seconds
+
     def try_with(self, rules: Rules, *, others: bool = False) -> float:
         """Rewrite the module, several times: it may need more than was expected, or less.
 
@@ -425,34 +435,43 @@ class Fitting:
                 return
 
     def reach(self, rules: Rules) -> None:
-        """Where nothing fits but comes close, decide for much less: other values go then."""
-        wanted, least = self.limit, inf
-        for _ in range(_MOST_REACHES):
+        """Where nothing fits but comes close, decide for much less: other values go then.
+
+        What becomes of values of loops changes with each limit, so that all smaller ones are tried.
+        """
+        limits = [self.limit * _LESS**time for time in range(1, _MOST_REACHES + 1)]
+        if self.copies.has_loops:
+            limits = self._rungs(_MOST_RUNGS, self.limit)
+        least = inf
+        for wanted in limits:
             if self.best is not None or self.least.peak_bytes > _WITHIN_REACH * self.limit:
                 return
-            if self.is_beaten or self.least.peak_bytes == least:
+            if self.is_beaten:
+                return
+            if self.least.peak_bytes == least and not self.copies.has_loops:
                 return  # nor does it help to ask for less still
-            wanted, least = _LESS * wanted, self.least.peak_bytes
+            least = self.least.peak_bytes
             self._write(self.choice(wanted, rules), wanted, rules)
 
     def try_less(self, rules: Rules) -> None:
         """Decide for less memory as well, where a program is small.
 
         A plan found for less than is aimed at may be faster than that which is found for it. Bytes
-        are parts of what the module needs as it is, the same ones for all limits.
+        are parts of what the module needs as it is, the same ones for all limits, so that what a
+        smaller limit finds here a larger one finds, too.
         """
-        most = _MOST_OPS_COSTED // self.copies.first.costed.imported.program.num_ops
-        wanted, left = self.copies.without, min(_MOST_RUNGS, most)
-        while left > 0:
-            wanted *= _RUNG
-            if wanted >= self.aim:
-                continue
-            left -= 1
+        num_ops = self.copies.first.costed.imported.program.num_ops
+        for wanted in self._rungs(min(_MOST_RUNGS, _MOST_OPS_COSTED // num_ops), self.aim):
             most_seconds = self._most_seconds() if rules.host else inf
             choice = self.choice(wanted, rules, most_seconds)
-            if choice.effect.answer.excess > 0:
+            if choice.effect.answer.excess > 0 and not self.copies.has_loops:
                 return
             self._write(choice, wanted, rules)
+
+    def _rungs(self, count: int, below: float) -> list[float]:
+        """So many bytes that decisions are tried for, those of them that are less than these."""
+        parts = [_LEAST_RUNG ** (rung / count) for rung in range(1, count + 1)]
+        return [part * self.copies.without for part in parts if part * self.copies.without < below]
 
     @property
     def is_beaten(self) -> bool:

@@ -166,6 +166,8 @@ class Recomputed:
     """The same with arguments on the host."""
     rewritten_with: RewrittenWith | None = None
     """See ``DoesNotFitError``; of what sends no values to the host."""
+    estimated_seconds: float = inf
+    """Seconds of a step by the estimate that led to it; infinite where that knows too little."""
 
 
 def recomputed_module(
@@ -242,22 +244,39 @@ class FittedPlans:
             least = self.copies.least_bytes(limit, rules_of(self.options))
         return least <= _MOST_OFF * limit
 
-    def within(self, limit: float, most_seconds: float = inf) -> Recomputed:
+    def within(
+        self, limit: float, most_seconds: float = inf, most_estimated: float = inf
+    ) -> Recomputed:
         """What fits so many bytes on one device; see ``recomputed_module``.
+
+        Args:
+            limit: Bytes.
+            most_seconds: Slower steps are of no use.
+            most_estimated: Nor are those that an estimate finds slower than this, as it does for
+                another plan of the program.
 
         Raises:
             DoesNotFitError: Nothing makes the step fit.
-            SlowerPlanError: What needs less is slower than ``most_seconds`` before it fits.
+            SlowerPlanError: What needs less is too slow before it fits.
         """
         with self._building():
             trial = self._given
             if self.options.decides and trial.peak_bytes > limit:
                 fitting = Fitting(self.copies, self._aim(limit), limit, most_seconds)
-                found = _fit(self._given, fitting, self.options)
+                rules = self._rules
+                if fitting.is_estimated_slower(rules, most_estimated):
+                    raise SlowerPlanError("another plan of it is faster by an estimate.")
+                found = _fit(self._given, fitting, rules)
                 if found is None:
                     raise self._not_within(fitting, limit)
                 return self._finished(found, limit, fitting.least_without_host)
             return self._finished(trial, limit)
+
+    @property
+    def _rules(self) -> Rules:
+        """What may become of values here."""
+        rules = rules_of(self.options)
+        return replace(rules, host=rules.host and self.copies.may_send)
 
     def _aim(self, limit: float) -> float:
         """Bytes to keep within, if that can be: the margin that a chip's own limit has is left free
@@ -274,9 +293,7 @@ class FittedPlans:
             if self.peak_bytes <= limit:
                 return self._finished(self._given, limit)
             least = LeastMemory(self.copies, limit)
-            rules = rules_of(self.options)
-            rules = replace(rules, host=rules.host and self.copies.may_send)
-            least.run(_ways(rules))
+            least.run(_ways(self._rules))
             trial = least.fitting
             if trial is None:
                 raise self._not_within(least, limit)
@@ -421,7 +438,12 @@ class FittedPlans:
             },
         )
         trial.module.operation.attributes[PLAN] = mlir.StringAttr.get(summary.to_json())
-        made = Recomputed(trial.module, summary, trial.bytes_without_host)
+        estimated = inf
+        if first is not None and not self.copies.has_loops:
+            estimated = self.copies.first.step_seconds + first.effect.answer.seconds
+        made = Recomputed(
+            trial.module, summary, trial.bytes_without_host, estimated_seconds=estimated
+        )
         if without_host is None:
             return made
         return replace(
@@ -478,7 +500,7 @@ def is_flat(module: mlir.Module) -> bool:
     return len(functions_of(module)) == 1
 
 
-def _fit(given: Trial, fitting: Fitting, options: Recompute) -> Trial | None:
+def _fit(given: Trial, fitting: Fitting, rules: Rules) -> Trial | None:
     """Choose and rewrite until the rewritten module fits by its own estimate.
 
     What may be computed again or go to the host is also tried with one of both alone: what is
@@ -487,7 +509,7 @@ def _fit(given: Trial, fitting: Fitting, options: Recompute) -> Trial | None:
     Args:
         given: The plan as it is known; a search may know one that needs less than its module.
         fitting: The same plan on a module without calls, by the estimate of that module.
-        options: Those of the pass.
+        rules: What may become of values.
 
     Returns:
         What is written; None: nothing makes the step fit.
@@ -495,8 +517,6 @@ def _fit(given: Trial, fitting: Fitting, options: Recompute) -> Trial | None:
     Raises:
         SlowerPlanError: What needs less is too slow before it fits.
     """
-    rules = rules_of(options)
-    rules = replace(rules, host=rules.host and fitting.copies.may_send)
     without_host = fitting.try_with(rules)
     if rules.host:
         without_host = given.peak_bytes

@@ -77,6 +77,8 @@ class Planned:
     """A step of the plan with all the memory there could be, if that was searched."""
     rewritten_with: RewrittenWith | None = None
     """See ``DoesNotFitError``."""
+    estimated_seconds: float = math.inf
+    """See ``Recomputed``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -311,7 +313,7 @@ class Job:
         free: PlannedProgram | None = None
         refused: DoesNotFitError | None = None
         last_seconds, last_peak = 0.0, math.inf
-        least, is_beaten = 0.0, False
+        least, estimated, is_beaten = 0.0, math.inf, False
         for factor in _MORE_MEMORY:
             if best is not None and last_seconds >= step_seconds(best):
                 break  # nor is a plan within less memory faster
@@ -341,14 +343,14 @@ class Job:
                 hopeless.append(fitted)
                 continue
             try:
-                planned = self._within(fitted, recomputing, known)
+                planned = self._within(fitted, recomputing, known, estimated)
             except DoesNotFitError as error:
                 failed.append(error)
             except SlowerPlanError:
                 is_beaten = True
             else:
                 if best is None or step_seconds(planned) < step_seconds(best):
-                    best = planned
+                    best, estimated = planned, planned.estimated_seconds
                 if planned.module is program.module:
                     break  # it fits as it is
             if running().is_interrupted:
@@ -438,14 +440,21 @@ class Job:
     def _limit_of(self, recomputing: Recompute) -> float:
         return memory_limit_of(self._cluster, recomputing.memory_limit)
 
-    def _within(self, fitted: FittedPlans, recomputing: Recompute, most_seconds: float) -> Planned:
+    def _within(
+        self,
+        fitted: FittedPlans,
+        recomputing: Recompute,
+        most_seconds: float,
+        most_estimated: float = math.inf,
+    ) -> Planned:
         """A plan of the search, spread and computed again: a copy of its module, if it changes.
 
         Raises:
             DoesNotFitError: Nothing makes it fit.
-            SlowerPlanError: Nothing does in less than ``most_seconds`` of a step.
+            SlowerPlanError: Nothing does in less than ``most_seconds`` of a step, or in less than
+                ``most_estimated`` by an estimate.
         """
-        return planned_of(fitted.within(self._limit_of(recomputing), most_seconds))
+        return planned_of(fitted.within(self._limit_of(recomputing), most_seconds, most_estimated))
 
     def fitted_plans(self, found: PlannedProgram, recomputing: Recompute) -> FittedPlans:
         """A plan of the search, spread, to be computed again within different limits."""
@@ -493,6 +502,7 @@ def planned_of(made: Recomputed) -> Planned:
         bytes_without_host=made.bytes_without_host,
         bytes_without=made.bytes_without,
         rewritten_with=made.rewritten_with,
+        estimated_seconds=made.estimated_seconds,
     )
 
 

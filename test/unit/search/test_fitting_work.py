@@ -182,7 +182,9 @@ def test_more_goes_than_has_to_where_that_makes_the_step_shorter(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Scores and their copies in bfloat16 are stored nowhere once both are computed again."""
-    monkeypatch.setattr(fitting, "_MOST_OPS_IMPROVED", 0)  # single changes find that, too
+    # Single changes and smaller limits find that, too.
+    monkeypatch.setattr(fitting, "_MOST_OPS_IMPROVED", 0)
+    monkeypatch.setattr(fitting, "_MOST_OPS_COSTED", 0)
     weights = [(jax.ShapeDtypeStruct((64, 64), jnp.float32),) * 3] * 6
     x = jax.ShapeDtypeStruct((8, 1024, 64), jnp.float32)
     step, cluster = (_attention_step, weights, x), "v5p:1x1x1"
@@ -352,7 +354,7 @@ def test_what_needs_too_much_and_is_too_slow_is_rewritten_once(
     def planned_within(most_seconds: float) -> None:
         fit = recompute.FittedPlans.within
 
-        def within(self: recompute.FittedPlans, limit: float, _: float) -> Any:
+        def within(self: recompute.FittedPlans, limit: float, *_: float) -> Any:
             return fit(self, limit, most_seconds)
 
         with monkeypatch.context() as patch:

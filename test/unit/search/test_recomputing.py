@@ -232,3 +232,33 @@ def test_what_nearly_fits_is_decided_for_much_less(
     found.reach(Rules())
     assert written == asked
     assert (None if found.best is None else found.best.peak_bytes) == best
+
+
+def test_a_larger_limit_tries_all_that_a_smaller_one_does_for_less() -> None:
+    written: dict[float, list[int]] = {}
+
+    def tried(limit: float) -> list[int]:
+        """Bytes that are asked for where values of loops are decided, and little fits."""
+
+        def rewritten(choice: Any, wanted: float, rules: Rules) -> tuple[Trial, bool]:
+            written.setdefault(limit, []).append(round(wanted))
+            costed: Any = SimpleNamespace(peak_bytes=1.05 * limit, step_seconds=1.0)
+            return Trial(module=costed, costed=costed), False
+
+        copies.rewritten = rewritten
+        found = Fitting(copies, limit, limit)
+        found.write(found.choice(limit, Rules()), limit, Rules())
+        found.reach(Rules())
+        return written[limit][1:]
+
+    def chosen(wanted: float, rules: Rules, **_: Any) -> Any:
+        answer = SimpleNamespace(excess=1.0, seconds=0.0)
+        return SimpleNamespace(written=frozenset([wanted]), effect=SimpleNamespace(answer=answer))
+
+    first: Any = SimpleNamespace(peak_bytes=200.0, step_seconds=1.0)
+    copies: Any = SimpleNamespace(
+        without=200.0, has_loops=True, choice=chosen, first=Trial(module=first, costed=first)
+    )
+    more, less = tried(180.0), tried(100.0)
+    assert more == [*(one for one in more if one >= 100), *less]
+    assert len(more) > len(less) > 3
