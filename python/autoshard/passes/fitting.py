@@ -460,6 +460,9 @@ class Fitting:
         are parts of what the module needs as it is, the same ones for all limits, so that what a
         smaller limit finds here a larger one finds, too.
         """
+        is_far = self.best is None and self.least.peak_bytes > _WITHIN_REACH * self.limit
+        if is_far and self.copies.has_loops:
+            return  # ``LeastMemory`` tries less for them
         num_ops = self.copies.first.costed.imported.program.num_ops
         for wanted in self._rungs(min(_MOST_RUNGS, _MOST_OPS_COSTED // num_ops), self.aim):
             most_seconds = self._most_seconds() if rules.host else inf
