@@ -82,8 +82,8 @@ def _made_values(subject: Subject, halves: Halves) -> Iterator[_Made]:
     seen: set[int] = set()
     for op, values in imported.result_values:
         number = makers.get(op)
-        if number is None:
-            continue
+        if number is None or not trips[number]:
+            continue  # none of the core's, or nobody reads what it makes
         for value, result in zip(values, op.results, strict=True):
             place = halves.sites.of(op, result.type)
             if value == NO_VALUE or value in seen or imported.value_is_free[value]:
@@ -367,8 +367,8 @@ def _reads(subject: Subject, halves: Halves) -> tuple[_Read, _Again]:
     asking = {op for op, at in places if at is not _core.Place.JOIN}
     for number, (op, strategy) in enumerate(zip(imported.core_ops, plan.op_strategy, strict=True)):
         location = line_of(op)
-        if number in imported.rounded or location is None:
-            continue  # no op of the user's
+        if number in imported.rounded or location is None or not trips[number]:
+            continue  # no op of the user's, or one that compilers leave out
         operands, _ = strategies[strategy]
         values = imported.program.operands_of(number)
         half = Half.BACKWARD if halves.is_backward(op) else Half.FORWARD
