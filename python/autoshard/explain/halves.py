@@ -135,7 +135,7 @@ class Halves:
 
         Example: of ``y = x @ w`` the gradient of ``w`` is a matmul that is transposed then.
         """
-        program = self._imported.program
+        readers = self._readers()
         found: dict[int, TransposedOperand] = {}
         for op, values in self._imported.result_values:
             location = line_of(op)
@@ -145,7 +145,7 @@ class Halves:
             if value == NO_VALUE or self.of_value(value) is not Half.BACKWARD:
                 continue
             last, end, order = op, value, tuple(range(_rank(op)))
-            while following := self._transposition(program.readers_of(end), location):
+            while following := self._transposition(readers[end], location):
                 last, end = following
                 said = mlir.DenseI64ArrayAttr(last.attributes["permutation"])
                 order = tuple(order[dim] for dim in said)
@@ -155,15 +155,23 @@ class Halves:
         return found
 
     def _transposition(
-        self, readers: Sequence[tuple[int, int]], location: str
+        self, readers: Sequence[int], location: str
     ) -> tuple[mlir.Operation, int] | None:
         """The op of the line that alone reads a value, if it transposes it, and what it makes."""
         if len(readers) != 1:
             return None
-        number = readers[0][0]
+        (number,) = readers
         op = self._imported.core_ops[number]
         is_it = op.name == "stablehlo.transpose" and line_of(op) == location
         return (op, self._results[number]) if is_it and self.is_backward(op) else None
+
+    def _readers(self) -> Mapping[int, Sequence[int]]:
+        """For each value the ops that read it, one for each of their operands."""
+        found: defaultdict[int, list[int]] = defaultdict(list)
+        for number in range(len(self._imported.core_ops)):
+            for value in self._imported.program.operands_of(number):
+                found[value].append(number)
+        return found
 
     def _joined(self, outside: set[int]) -> set[int]:
         """What the backward half makes that is read outside, also behind a loop or a call."""

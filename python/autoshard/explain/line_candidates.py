@@ -148,6 +148,7 @@ def _of_values(subject: Subject, halves: Halves) -> Iterator[Candidate]:
                 by_dims[one.dims].append(one)
         for dims, values in by_dims.items():
             values.sort(key=lambda one: one.value)
+            known = {one.value for one in values}
             others, is_one_sided = [], False
             if half is Half.FORWARD:
                 names[place] = values[-1].name
@@ -157,7 +158,7 @@ def _of_values(subject: Subject, halves: Halves) -> Iterator[Candidate]:
                 subject,
                 f"{_CALLED[half]}{values[-1].name}",
                 place,
-                [*values, *(one for one in others if one not in values)],
+                [*values, *(one for one in others if one.value not in known)],
                 is_whole=half is Half.FORWARD
                 and not place.within
                 and types.get(place.location) == place.type,
