@@ -10,7 +10,7 @@ done, and stay if they gain materially.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil, inf
 from typing import Generic, Protocol, TypeVar
@@ -43,7 +43,7 @@ NOTHING = 0.002
 """Share of bytes that is not worth a line."""
 
 _MISSED_FOR_GOOD = 0.1
-"""What is lost without a line, a byte that is missing counted as ten, above which it is tried
+"""What more is lost without a line, a byte that is missing counted as ten, above which it is tried
 again only in the end, when others went."""
 
 _MATERIAL = 0.02
@@ -55,11 +55,11 @@ _MOST_ADDED = 40
 _IN_VAIN = 24
 """After so many lines with which nothing better was found, none is added."""
 
-_OPS_TO_ADD = 1_000_000
-"""So many ops are propagated to add lines: some 100 seconds of a Xeon core, 2026-11-28. Of a
+_OPS_TO_ADD = 3_000_000
+"""So many ops are propagated to add lines: some 300 seconds of a Xeon core, 2026-11-29. Of a
 program of many ops several lines are added at a time."""
 
-_OPS_AGAIN = 2_500_000
+_OPS_AGAIN = 5_000_000
 """So many are propagated to try without lines."""
 
 
@@ -220,10 +220,11 @@ class LineChoice(Generic[_LineT]):
         ops = len(self.subject.imported.core_ops)
         waiting = [line for line in chosen.lines[::-1] if id(line) not in self.kept]
         missed, together = list[_LineT](), 1
-        losses = dict[int, float]()
-        """By the ids of lines what is lost without them."""
+        lost = dict[int, float]()
+        """By the ids of lines what more is lost without them."""
         is_any_gone = False
-        while self.ops_again >= ops:
+        # Two tries are kept for each line that is too many.
+        while self.ops_again >= ops * (1 + 2 * max(0, len(chosen.lines) - most)):
             if not waiting:
                 if not (missed and is_any_gone):
                     break
@@ -236,24 +237,62 @@ class LineChoice(Generic[_LineT]):
                 break
             if tried is not None and not self._is_better(chosen.found, tried.found):
                 self.spent.update(self.numbers[id(line)] for line in some)
-                lost = self._loss(chosen.found) + _MISSED_FOR_GOOD
                 chosen = tried
-                waiting += [line for line in missed if losses[id(line)] <= lost]
-                missed = [line for line in missed if losses[id(line)] > lost]
+                waiting += [line for line in missed if lost[id(line)] <= _MISSED_FOR_GOOD]
+                missed = [line for line in missed if lost[id(line)] > _MISSED_FOR_GOOD]
                 together, is_any_gone = 2 * len(some), True
             elif len(some) > 1:
                 waiting = [*some, *waiting]
                 together = 1
             else:
-                losses[id(some[0])] = inf if tried is None else self._loss(tried.found)
+                lost[id(some[0])] = self._lost(chosen, tried)
                 missed += some
-        may_go = [line for line in chosen.lines[::-1] if id(line) not in self.kept]
-        least = sorted(may_go, key=lambda line: losses.get(id(line), inf))
+        chosen = self._at_most(chosen, most, lost)
+        there = set(map(id, chosen.lines))
+        return Chosen(chosen.lines, chosen.found, sum(id(line) in there for line in waiting))
+
+    def _at_most(self, chosen: Chosen[_LineT], most: int, lost: dict[int, float]) -> Chosen[_LineT]:
+        """Without the lines that are missed least, until there are few enough.
+
+        A line may be missed more when others went, so it is tried again when it is its turn, and
+        goes if no other one is missed less. When no try is left, the others go as they were missed.
+
+        Args:
+            chosen: The lines.
+            most: How many at most.
+            lost: What more was lost without some of them; the others are the last to go.
+        """
+        ops = len(self.subject.imported.core_ops)
+        tried: dict[int, Chosen[_LineT] | None] = {}
+        """Without one of the lines that there are."""
+        while len(chosen.lines) > most and self.ops_again >= ops:
+            line = next(iter(self._least(chosen, lost)), None)
+            if line is None or running().is_interrupted:
+                break
+            if id(line) not in tried:
+                self.ops_again -= ops
+                tried[id(line)] = other = self._without(chosen, [line])
+                lost[id(line)] = self._lost(chosen, other)
+                continue
+            without = tried[id(line)]
+            if without is None:
+                break
+            chosen, tried = without, {}
+        least = self._least(chosen, lost)
         # Together; one after the other where those that are left contradict each other then.
         for lines in (least[: max(0, len(chosen.lines) - most)], *([line] for line in least)):
             if len(chosen.lines) > most:
                 chosen = self._without(chosen, lines) or chosen
-        return Chosen(chosen.lines, chosen.found, len(waiting))
+        return chosen
+
+    def _least(self, chosen: Chosen[_LineT], lost: Mapping[int, float]) -> list[_LineT]:
+        """Lines that may go, those first that are missed least."""
+        may_go = [line for line in chosen.lines[::-1] if id(line) not in self.kept]
+        return sorted(may_go, key=lambda line: lost.get(id(line), inf))
+
+    def _lost(self, chosen: Chosen[_LineT], other: Chosen[_LineT] | None) -> float:
+        """What more is lost by other lines; without bound where they contradict each other."""
+        return inf if other is None else self._loss(other.found) - self._loss(chosen.found)
 
     def _without(self, chosen: Chosen[_LineT], lines: Sequence[_LineT]) -> Chosen[_LineT] | None:
         gone = set(map(id, lines))

@@ -116,3 +116,31 @@ def test_ctrl_c_takes_the_best_lines_so_far(
     monkeypatch.undo()
     assert found.reproduced <= annotated_values(asked)[0].reproduced
     assert found.untried == (len(lines) if pressed_at == 4 else 0)
+
+
+def test_a_line_that_stands_for_one_that_went_is_missed_more(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked = subject()
+    lines = [line for line in candidates(asked) if line.is_writable][:3]
+    losses = {
+        (0, 1, 2): 0.0,
+        (1, 2): 0.1,
+        (0, 2): 0.2,
+        (0, 1): 0.5,
+        (2,): 2.0,
+        (1,): 0.6,
+        (0,): 0.7,
+    }
+    before = propagation_of(asked)[0](())
+    lost: dict[int, float] = {}
+    made: list[Propagated] = []  # kept, so that no two have one id
+
+    def propagation(said: Sequence[Any]) -> Propagated:
+        made.append(replace(before))
+        lost[id(made[-1])] = losses.get(tuple(map(lines.index, said)), 9.0)
+        return made[-1]
+
+    choice = LineChoice(asked, lines, propagation)
+    monkeypatch.setattr(choice, "_loss", lambda found: lost[id(found)])
+    assert choice.needed(lines, 1, []).lines == (lines[1],)
