@@ -3,15 +3,20 @@
     python bench/truth/tpu_rates.py [--clusters NAME ...] [--csv FILE]
 
 Each kernel is compiled ahead of time for one device and timed by the cycles that the compiler
-writes behind it. The chips' ``memory_efficiency`` and ``matmul_efficiency`` and the compiler's row
-``fusion.packed_bytes`` come from here:
+writes behind it. The chips' ``memory_efficiency`` and ``matmul_efficiency`` and the compiler's rows
+``fusion.packed_bytes``, ``fusion.batch_operand_bytes`` and ``fusion.matmul_tile_bytes`` come from
+here:
 
 - *streams*: f32 arrays read and written, the share of the memory's bandwidth;
 - *narrow*, *sums*: bytes at that rate which an element costs more if it is written as bf16, or
   summed, than its reading and writing takes;
 - *vectors*: bytes at that rate which an element of matrices costs more if these are multiplied by
   vectors, rows of 1, than its reading takes: XLA makes a multiplication and a sum of such products;
-- *products*: the share of the peak that large products in bf16 reach.
+- *batches*: bytes at that rate which an element of the operands of a batch of products costs more
+  than reading them, and writing the products, takes;
+- *products*: the share of the peak that large products in bf16 reach;
+- *tiles*: MB of a tile of such a product and of what is read and written with it, two tensors of
+  its size read and one or two written, if the kernel waits for its operands, read once a tile.
 """
 
 from __future__ import annotations
@@ -47,9 +52,15 @@ MATRICES = (64, 1024, 1024)
 """Matrices, rows and columns of a batch that is multiplied by vectors."""
 SHAPES = ((8192, 4096, 14336), (8192, 14336, 4096), (16384, 4096, 4096), (8192, 8192, 8192))
 """Rows, contracted and columns of products, as in layers of language models."""
+BATCHES = ((256, 1024, 1024, 128), (256, 1024, 512, 1024), (1024, 256, 256, 256))
+"""Products, and the rows, contracted and columns of each."""
+TILED = (8192, 4096, 8192)
+"""Rows, contracted and columns of a product with much to read and write for each element."""
+WAITING = 1.3
+"""Over the time at the peak: a product that takes so long waits for its operands."""
 HEADS = (
-    *("chip", "streams", "narrow bytes", "summed bytes", "vector bytes"),
-    *("products", "least", "most"),
+    *("chip", "streams", "narrow bytes", "summed bytes", "vector bytes", "batch bytes"),
+    *("products", "least", "most", "tile MB"),
 )
 
 
@@ -64,8 +75,8 @@ def seconds(cluster: Cluster, function: Callable[..., Any], *shapes: Any) -> flo
     ).compute_seconds
 
 
-def measure(cluster: Cluster) -> Sequence[float]:
-    """The row of a cluster of one device."""
+def measure(cluster: Cluster) -> Sequence[float | None]:
+    """The row of a cluster of one device; None: products wait for nothing."""
     chip, elements = cluster.chip, ROWS * COLUMNS
     wide, narrow = spec(ROWS, COLUMNS), spec(ROWS, COLUMNS, dtype=jnp.bfloat16)
     streamed = seconds(cluster, lambda x, y: x * y + 1, wide, wide)
@@ -87,10 +98,43 @@ def measure(cluster: Cluster) -> Sequence[float]:
         mean((written * rate / elements - 10, read * rate / elements - 6)),
         summed * rate / elements - 4,
         multiplied * rate / prod(MATRICES) - 2,
+        mean(batch_bytes(cluster, rate, *batch) for batch in BATCHES),
         mean(shares),
         min(shares),
         max(shares),
+        tile_megabytes(cluster, rate),
     )
+
+
+def batch_bytes(cluster: Cluster, rate: float, count: int, m: int, k: int, n: int) -> float:
+    """What an element of the operands of a batch of products takes over its 2 bytes, and over 6 of
+    each element that is written and packed."""
+    left, right = (spec(count, *shape, dtype=jnp.bfloat16) for shape in ((m, k), (k, n)))
+    operands, results = count * (m * k + k * n), count * m * n
+    taken = seconds(cluster, jnp.matmul, left, right) * rate
+    return (taken - 2 * operands - 6 * results) / operands
+
+
+def tile_megabytes(cluster: Cluster, rate: float) -> float | None:
+    """MB of a tile that is added up in 32 bits, beside two of each tensor of its size."""
+    m, k, n = TILED
+    shapes = [spec(*shape, dtype=jnp.bfloat16) for shape in ((m, k), (k, n), (m, n), (m, n))]
+
+    def one(x: Any, w: Any, a: Any, b: Any) -> Any:
+        return x @ w * a * b
+
+    def two(x: Any, w: Any, a: Any, b: Any) -> Any:
+        product = x @ w
+        return product * a, product * b
+
+    found = []
+    for function, streamed in ((one, 6), (two, 8)):
+        taken = seconds(cluster, function, *shapes)
+        if taken < WAITING * 2 * m * k * n / cluster.chip.matmul_f16.value:
+            return None
+        side = 4 * k * m * n / (taken * rate)
+        found.append(side**2 * (4 + 2 * streamed) / 1e6)
+    return mean(found)
 
 
 def product(cluster: Cluster, m: int, k: int, n: int) -> float:
@@ -111,7 +155,7 @@ def main() -> None:
     rows: list[list[str]] = []
     for name in options.clusters:
         cluster = Cluster.of(name)
-        found = [f"{value:.2f}" for value in measure(cluster)]
+        found = ["" if value is None else f"{value:.2f}" for value in measure(cluster)]
         rows.append([cluster.chip.name, *found])
         table.add_row(*rows[-1])
         console.print(f"[dim]{' '.join(rows[-1])}")

@@ -43,7 +43,7 @@ struct MemoryTables {
   std::vector<std::vector<bool>> writes;
   std::vector<std::int32_t> points;
   std::vector<std::vector<FusedWork>> fused;
-  std::vector<bool> launched;
+  std::vector<bool> launched, packs;
 };
 
 MemoryTables memory_tables(const Program& program, const Answers& compiler) {
@@ -59,6 +59,7 @@ MemoryTables memory_tables(const Program& program, const Answers& compiler) {
     tables.points.push_back(memory.point[op]);
     tables.fused.push_back(memory.parts[i].fused);
     tables.launched.push_back(memory.parts[i].is_launched);
+    tables.packs.push_back(memory.parts[i].packs);
   }
   return tables;
 }
@@ -110,6 +111,8 @@ void bind_memory(nb::module_& module) {
       .def_ro("writes", &MemoryTables::writes, "By op: whether it stores each result.")
       .def_ro("points", &MemoryTables::points, "By op: the program point at which it runs.")
       .def_ro("fused", &MemoryTables::fused, "By op: the others in the kernel of a matmul.")
+      .def_ro("packs", &MemoryTables::packs,
+              "By op: its reductions and narrow results count, as the first in their kernel.")
       .def_ro("launched", &MemoryTables::launched,
               "By op: whether a kernel of its own ends there, if it writes anything.");
   nb::class_<Buffer>(

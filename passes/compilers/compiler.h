@@ -85,8 +85,13 @@ struct Fusion {
   /// Those of longer columns are.
   std::int64_t whole_columns = 0;
   /// Each element that a kernel reduces, or writes narrower than 32 bits, takes as long as so
-  /// many bytes of memory more.
+  /// many bytes of memory more, once in each kernel.
   double packed_bytes = 0;
+  /// Each element of the operands of a batch of products does.
+  double batch_operand_bytes = 0;
+  /// Bytes on the chip that a product computes a tile of its result in; 0: as many as it takes
+  /// to read each operand once.
+  double matmul_tile_bytes = 0;
   /// What a product of 16-bit numbers with rows of odd length reaches of one whose rows begin
   /// at multiples of 16 bytes.
   double unaligned_rows = 1;

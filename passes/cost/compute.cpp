@@ -139,6 +139,25 @@ bool transposes_tiles(const Rule& rule, const KernelPart& part) {
          part.writes[0] && part.padding_of(0) != part.padding_of(1);
 }
 
+/// Elements of one device of a tensor as they lie in memory.
+double local_elements(const RuleTensor& tensor, std::size_t number, const FactorAxes& axes,
+                      const KernelPart& part, const std::vector<TensorType>& types,
+                      const Mesh& mesh) {
+  if (tensor.type == no_type) return 0;
+  const double bytes = local_bytes(tensor, axes, types, mesh) * part.padding_of(number);
+  return bytes * 8 / static_cast<double>(types[tensor.type].element_bits);
+}
+
+/// Elements of one device that a product takes, whether it reads or computes them.
+double operand_elements(const Rule& rule, const FactorAxes& axes, const KernelPart& part,
+                        const std::vector<TensorType>& types, const Mesh& mesh) {
+  double sum = 0;
+  for (std::size_t k = 0; k < rule.operands.size(); ++k) {
+    sum += local_elements(rule.operands[k], k, axes, part, types, mesh);
+  }
+  return sum;
+}
+
 /// Elements of one device that a kernel which ends in the op packs: those of narrow results,
 /// and those that a reduction takes or that are transposed, as many as the mean of both sides.
 /// A product with a vector reduces what it multiplies, of which it has half as many as the
@@ -147,9 +166,7 @@ double packed_elements(const Rule& rule, double flops, const FactorAxes& axes,
                        const KernelPart& part, const std::vector<TensorType>& types,
                        const Mesh& mesh) {
   const auto elements = [&](const RuleTensor& tensor, std::size_t number) {
-    if (tensor.type == no_type) return 0.0;
-    const double bytes = local_bytes(tensor, axes, types, mesh) * part.padding_of(number);
-    return bytes * 8 / static_cast<double>(types[tensor.type].element_bits);
+    return local_elements(tensor, number, axes, part, types, mesh);
   };
   double sum = 0;
   if (rule.work == Work::reduce) sum += elements(rule.operands[0], 0);
@@ -262,6 +279,45 @@ double fused_seconds(const Rule& rule, const FactorAxes& axes, const KernelPart&
   return seconds;
 }
 
+/// Bytes of each element of a result that the kernel of its product writes, and reads to
+/// compute it. A partial sum is written before anything is done with it.
+double result_streams(const Rule& rule, const FactorAxes& axes, const KernelPart& part,
+                      const std::vector<TensorType>& types) {
+  const RuleTensor& result = rule.results[0];
+  const bool is_partial = partial_axes(rule, axes) != 0;
+  double bytes = 0;
+  if ((part.writes[0] || is_partial) && result.type != no_type) {
+    bytes += static_cast<double>(types[result.type].element_bits) / 8;
+  }
+  if (is_partial) return bytes;
+  for (const FusedWork& work : part.fused) {
+    if (static_cast<std::size_t>(work.tensor) == rule.operands.size()) bytes += work.bytes;
+  }
+  return bytes;
+}
+
+/// Bytes of operands that a product reads, as neither all rows nor all columns of the result
+/// fit beside the matrix units: again for each square tile of it. A tile is added up in 32
+/// bits, beside two of each tensor of its size that is read or written.
+double tiled_bytes(const Rule& rule, const FactorAxes& axes, const ProductSizes& sizes,
+                   const KernelPart& part, const std::vector<TensorType>& types,
+                   double tile_bytes) {
+  if (tile_bytes == 0) return 0;
+  const double streams = result_streams(rule, axes, part, types);
+  const double side = std::sqrt(tile_bytes / (4 + 2 * streams));
+  const auto read = [&](std::size_t operand, double lines, double across) {
+    const std::int32_t type = rule.operands[operand].type;
+    if (type == no_type) return 0.0;
+    // What is multiplied in 16 bits is stored so.
+    const std::int64_t bits = rule.arithmetic == Arithmetic::f16
+                                  ? std::min<std::int64_t>(16, types[type].element_bits)
+                                  : types[type].element_bits;
+    return lines * sizes.contracted * sizes.groups * static_cast<double>(bits) / 8 *
+           std::max(1.0, across / side);
+  };
+  return read(0, sizes.rows, sizes.columns) + read(1, sizes.columns, sizes.rows);
+}
+
 double touched(const std::vector<double>& bytes, std::size_t k) {
   return k < bytes.size() ? bytes[k] : -1;
 }
@@ -359,13 +415,24 @@ Compute compute(const Rule& rule, const FactorAxes& axes, const KernelPart& part
     add(rule.results[k], rule.operands.size() + k, touched(rule.result_bytes, k),
         part.writes[k]);
   }
+  const bool is_product_of_matrices =
+      has_tiles && sizes.window == 1 && !is_vector_product(rule);
+  const double rate_of_memory = chip.memory_bandwidth * chip.memory_efficiency;
+  if (is_product_of_matrices) {
+    // Matrix units wait for it.
+    const double read = tiled_bytes(rule, axes, sizes, part, types, fusion.matmul_tile_bytes);
+    busy = std::max(busy, read / rate_of_memory);
+  }
   result.packed_bytes = waited;
-  if (fusion.packed_bytes > 0) {
+  if (fusion.packed_bytes > 0 && part.packs) {
     result.packed_bytes +=
         fusion.packed_bytes * packed_elements(rule, unpadded, axes, part, types, mesh);
   }
-  const double memory =
-      (result.bytes + result.packed_bytes) / (chip.memory_bandwidth * chip.memory_efficiency);
+  if (is_product_of_matrices && fusion.batch_operand_bytes > 0 && has_batch(rule)) {
+    result.packed_bytes +=
+        fusion.batch_operand_bytes * operand_elements(rule, axes, part, types, mesh);
+  }
+  const double memory = (result.bytes + result.packed_bytes) / rate_of_memory;
   result.seconds = std::max(busy, memory);
   if (!part.fused.empty() && busy > memory) {
     result.seconds -=

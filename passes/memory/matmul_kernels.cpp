@@ -10,10 +10,12 @@ namespace autoshard {
 namespace {
 
 /// By root: the ops of its kernel. What several kernels compute is counted in the first one.
-Lists<std::int32_t> ops_of_kernels(const FusedProgram& fused) {
+Lists<std::int32_t> ops_of_kernels(const FusedProgram& fused, const OpOrder& order) {
   std::vector<std::pair<std::int32_t, std::int32_t>> items;
   for (std::int32_t i = 0; i < fused.index.num_ops; ++i) {
-    if (!fused.fusions.roots[i].empty()) items.push_back({fused.fusions.roots[i][0], i});
+    if (fused.fusions.roots[i].empty()) continue;
+    const std::int32_t root = fused.fusions.roots[i][0];
+    items.push_back({order.matmul[root] == no_op ? root : order.matmul[root], i});
   }
   return {static_cast<std::size_t>(fused.index.num_ops), std::move(items)};
 }
@@ -71,9 +73,10 @@ FusedWork work_of(const ProgramIndex& index, std::int32_t op, const KernelPart& 
 
 }  // namespace
 
-void add_work_in_matmuls(const FusedProgram& fused, std::vector<KernelPart>& parts) {
+void add_work_in_matmuls(const FusedProgram& fused, const OpOrder& order,
+                         std::vector<KernelPart>& parts) {
   const ProgramIndex& index = fused.index;
-  const Lists<std::int32_t> ops = ops_of_kernels(fused);
+  const Lists<std::int32_t> ops = ops_of_kernels(fused, order);
   for (std::int32_t m = 0; m < index.num_ops; ++m) {
     const auto& roots = fused.fusions.roots[m];
     if (index.rule(m).work != Work::matmul || roots.empty()) continue;

@@ -5,11 +5,14 @@
 #include <vector>
 
 #include "memory/fused_program.h"
+#include "memory/op_order.h"
 #include "model/kernel_part.h"
 
 namespace autoshard {
 
-/// Notes in the parts of matmuls what the others in their kernels do (`KernelPart::fused`).
-void add_work_in_matmuls(const FusedProgram& fused, std::vector<KernelPart>& parts);
+/// Notes in the parts of matmuls what the others in their kernels do (`KernelPart::fused`),
+/// those that end in other roots (`OpOrder::matmul`) as well.
+void add_work_in_matmuls(const FusedProgram& fused, const OpOrder& order,
+                         std::vector<KernelPart>& parts);
 
 }  // namespace autoshard

@@ -23,7 +23,8 @@ class EarliestPlaces {
         branches_(index_.num_values),
         is_waited_for_(index_.num_values, false),
         is_of_matmul_(index_.num_ops, false),
-        matmul_(index_.num_ops, no_op) {
+        matmul_(index_.num_ops, no_op),
+        reduced_in_(index_.num_values, no_op) {
     for (std::size_t v = 0; v < index_.num_values; ++v) {
       const auto value = static_cast<std::int32_t>(v);
       if (index_.is_carried(value)) {
@@ -64,6 +65,7 @@ class EarliestPlaces {
   double made_bytes(std::int32_t i, std::int32_t& earliest) const;
   void find_dying(std::int32_t i);
   std::int32_t matmul_of(std::int32_t i, std::int32_t earliest) const;
+  bool waits_for_reduction(std::int32_t i, std::int32_t root) const;
   std::int32_t place_root(std::int32_t i, std::int32_t earliest);
   void note_reads(std::int32_t i, std::int32_t after);
   void note_results(std::int32_t i);
@@ -84,6 +86,8 @@ class EarliestPlaces {
   std::vector<bool> is_waited_for_;
   std::vector<bool> is_of_matmul_;
   std::vector<std::int32_t> matmul_;
+  /// By value: the last of the matmuls' roots on whose kernels' reductions it depends.
+  std::vector<std::int32_t> reduced_in_;
   /// Operands that an op is the last to read: behind which op they are read before, and their
   /// bytes.
   std::vector<std::pair<std::int32_t, double>> dying_;
@@ -151,28 +155,40 @@ void EarliestPlaces::find_dying(std::int32_t i) {
 }
 
 /// The root of the matmul that computes root `i` on the way: elementwise work on all of what
-/// it writes, which is there no earlier than all else that `i` reads.
+/// it writes, or a reduction of that, which is there no earlier than all else that `i` reads.
 std::int32_t EarliestPlaces::matmul_of(std::int32_t i, std::int32_t earliest) const {
   const Rule& rule = index_.rule(i);
-  const bool may_be = rules_.matmul_side_results && rule.work == Work::elementwise &&
+  const bool is_reduction = rule.work == Work::reduce && !rule.is_cheap;
+  const bool may_be = rules_.matmul_side_results &&
+                      (rule.work == Work::elementwise || is_reduction) &&
                       rule.in_place_operand < 0 && rule.results.size() == 1 &&
                       !is_of_matmul_[i] && !fused_.fusions.holds_rows[i];
   if (!may_be) return no_op;
+  const Op& op = index_.op(i);
+  const double size = index_.elements(is_reduction ? op.operands[0] : op.results[0]);
   for (const Read& read : in(fused_.reads.by_root, i)) {
     const std::int32_t root = index_.producer[read.value];
     const bool is_it = root != no_op && is_of_matmul_[root] && after_[root] == earliest &&
                        index_.loops.of_op(root) == index_.loops.of_op(i) &&
-                       index_.elements(read.value) == index_.elements(index_.op(i).results[0]);
-    if (is_it) return root;
+                       index_.elements(read.value) == size;
+    if (is_it && !waits_for_reduction(i, root)) return root;
   }
   return no_op;
 }
 
+/// Whether root `i` reads what depends on a reduction in the kernel of a matmul's root.
+bool EarliestPlaces::waits_for_reduction(std::int32_t i, std::int32_t root) const {
+  const auto reads = in(fused_.reads.by_root, i);
+  return std::any_of(reads.begin(), reads.end(),
+                     [&](const Read& read) { return reduced_in_[read.value] == root; });
+}
+
 /// A root moves up into the kernel of a matmul, to `earliest` or to where enough of its
-/// operands are read for the last time; it stays if they are too small.
+/// operands are read for the last time; it stays if they are too small. What a reduction makes
+/// is so small that others wait for it where it stands.
 std::int32_t EarliestPlaces::place_root(std::int32_t i, std::int32_t earliest) {
   matmul_[i] = matmul_of(i, earliest);
-  if (matmul_[i] != no_op) {
+  if (matmul_[i] != no_op && index_.rule(i).work != Work::reduce) {
     note_reads(i, earliest);
     return earliest;
   }
@@ -200,8 +216,16 @@ void EarliestPlaces::note_reads(std::int32_t i, std::int32_t after) {
 
 void EarliestPlaces::note_results(std::int32_t i) {
   const std::int32_t loop = index_.loops.of_op(i);
+  std::int32_t reduced_in = index_.rule(i).work == Work::reduce ? matmul_[i] : no_op;
+  for (std::int32_t v : index_.op(i).operands) {
+    if (v != no_value) reduced_in = std::max(reduced_in, reduced_in_[fused_.aliases.of(v)]);
+  }
   for (std::int32_t v : index_.op(i).results) {
-    if (v != no_value) ready_[v] = after_[i];
+    if (v == no_value) continue;
+    ready_[v] = after_[i];
+    reduced_in_[v] = std::max(reduced_in_[v], reduced_in);
+  }
+  for (std::int32_t v : index_.op(i).results) {
     if (v == no_value) latest_[loop + 1] = std::max(latest_[loop + 1], after_[i]);
   }
   scalars_[i] = std::max(after_[i], latest_[loop + 1]);

@@ -152,6 +152,38 @@ void repeat_nested_reads(
   }
 }
 
+/// Whether a kernel that ends in the op reduces elements, or writes narrow ones.
+bool packs(const ProgramIndex& index, std::int32_t op, const KernelPart& part) {
+  const Rule& rule = index.rule(op);
+  if (rule.work == Work::reduce) return !rule.is_cheap;
+  for (std::size_t k = 0; k < rule.results.size(); ++k) {
+    const std::int32_t type = rule.results[k].type;
+    const bool is_narrow = type != no_type && index.program.types[type].element_bits < 32;
+    if (is_narrow && part.writes[k]) return true;
+  }
+  return false;
+}
+
+/// The first op of each kernel counts what it packs. In the kernel of a matmul, reductions
+/// take what is in registers already.
+void note_packing(const FusedProgram& fused, const std::vector<std::int32_t>& kernel,
+                  std::vector<KernelPart>& parts) {
+  const ProgramIndex& index = fused.index;
+  std::vector<bool> has_matmul(index.num_ops, false), has_packed(index.num_ops, false);
+  for (std::int32_t i = 0; i < index.num_ops; ++i) {
+    if (index.rule(i).work != Work::matmul) continue;
+    for (std::int32_t root : fused.fusions.roots[i]) has_matmul[kernel[root]] = true;
+  }
+  for (std::int32_t i = 0; i < index.num_ops; ++i) {
+    if (!fused.fusions.is_root(i) || !packs(index, i, parts[i])) continue;
+    const std::int32_t first = kernel[i];
+    const bool is_on_the_way =
+        first != i && has_matmul[first] && index.rule(i).work == Work::reduce;
+    parts[i].packs = !is_on_the_way && !has_packed[first];
+    if (!is_on_the_way) has_packed[first] = true;
+  }
+}
+
 /// By op: how many kernels read each of its operands there first, without `reads_in_each` only
 /// the first one of those that compute it; which results are written, and who is launched.
 std::vector<KernelPart> parts_of(const FusedProgram& fused, const OpOrder& order,
@@ -201,6 +233,7 @@ std::vector<KernelPart> parts_of(const FusedProgram& fused, const OpOrder& order
   if (rules.nested_reductions > 1) {
     repeat_nested_reads(fused, read, rules.nested_reductions, parts);
   }
+  note_packing(fused, kernel, parts);
   return parts;
 }
 
@@ -231,7 +264,7 @@ ProgramMemory memory_of(const Program& program, const Compiler& compiler) {
   memory.live_if_stored = ranges_if_stored(fused, order);
   memory.point = points_of(fused, order);
   memory.parts = parts_of(fused, order, compiler.fusion);
-  add_work_in_matmuls(fused, memory.parts);
+  add_work_in_matmuls(fused, order, memory.parts);
   add_padding(fused, memory.parts);
   if (compiler.buffers.copies_gathered_arguments) {
     memory.copied_if_gathered = gathered_results(fused, order);

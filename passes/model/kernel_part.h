@@ -35,6 +35,9 @@ struct KernelPart {
   std::vector<double> padding = {};
   /// Whether a kernel of its own ends in the op, if it writes anything.
   bool is_launched = true;
+  /// Whether what the kernel packs (`Fusion::packed_bytes`) is counted here, and not in an
+  /// earlier op of it or with the product that it computes.
+  bool packs = true;
 
   double padding_of(std::size_t tensor) const { return padding.empty() ? 1 : padding[tensor]; }
 

@@ -47,6 +47,7 @@ void add_part(const KernelPart& part, std::string& key) {
   for (std::int32_t times : part.reads) key += std::to_string(times) + ',';
   for (bool is_written : part.writes) key += is_written ? '1' : '0';
   if (!part.is_launched) key += '-';
+  if (!part.packs) key += '~';
   for (double padding : part.padding) key += '/' + std::to_string(padding);
   for (const FusedWork& work : part.fused) {
     key += ' ' + std::to_string(work.tensor);

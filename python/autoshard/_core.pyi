@@ -1654,6 +1654,12 @@ class MemoryTables:
         """By op: the others in the kernel of a matmul."""
 
     @property
+    def packs(self) -> list[bool]:
+        """
+        By op: its reductions and narrow results count, as the first in their kernel.
+        """
+
+    @property
     def launched(self) -> list[bool]:
         """By op: whether a kernel of its own ends there, if it writes anything."""
 

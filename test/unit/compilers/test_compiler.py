@@ -487,6 +487,17 @@ func.func public @main(%x: tensor<4096x4096xf32> CUT, %w: tensor<4096x4096xf32> 
 }
 """
 
+BATCH = """
+sdy.mesh @mesh = <["x"=8]>
+func.func public @main(
+    %x: tensor<64x32x32xbf16> {sdy.sharding = #sdy.sharding<@mesh, [{"x"}, {}, {}]>})
+    -> (tensor<64x32x32xbf16> {sdy.sharding = #sdy.sharding<@mesh, [{"x"}, {}, {}]>}) {
+  %y = stablehlo.dot_general %x, %x, batching_dims = [0] x [0], contracting_dims = [2] x [1]
+      : (tensor<64x32x32xbf16>, tensor<64x32x32xbf16>) -> tensor<64x32x32xbf16>
+  return %y : tensor<64x32x32xbf16>
+}
+"""
+
 EXCHANGED = """
 sdy.mesh @mesh = <["x"=8]>
 func.func public @main(%x: tensor<ROWSx8192xf32> CUT, %w: tensor<8192x8192xf32> WHOLE)
@@ -547,6 +558,10 @@ SHOWN: dict[str, Memory | Seconds | Planned | Text | Turns] = {
     "fusion.whole_rows": Planned(SUMMED.replace("DIM", "1"), 64, "h100:8", 32.0),
     "fusion.whole_columns": Planned(SUMMED.replace("DIM", "0"), 64, "h100:8", 32.0),
     "fusion.packed_bytes": Planned(COLUMNS.replace("f32", "bf16"), 64, "v5p:2x2x2", 1e12),
+    "fusion.batch_operand_bytes": Planned(BATCH, SMALL, "v5p:2x2x2", 1e12),
+    "fusion.matmul_tile_bytes": Planned(
+        PRODUCT.replace("ASKED", "DEFAULT"), LARGE, "v5p:2x2x2", 1e-12
+    ),
     "fusion.unaligned_rows": Planned(ODD, 64, "h100:8", 1.0),
     "fusion.convolution_channels": Planned(PADDED, SMALL, "h100:8", 1),
     "fusion.convolutions_on_vectors": Planned(DEPTHWISE, SMALL, "h100:8", 1.0),

@@ -180,13 +180,18 @@ def test_work_on_a_partial_sum_is_not_done_in_the_kernel() -> None:
     rule = _core.Rule(factors, tensors, result, work=MATMUL, arithmetic=F16, flops=flops)
     fused = [_core.FusedWork(0, 4.0), _core.FusedWork(2, 4.0)]
 
-    def seconds(axes: list[list[int]]) -> float:
-        more = (True,) * 2, (True,), cluster(), MESH
-        return _core.compute(rule, types, axes, *more, fused).seconds
+    def seconds(axes: list[list[int]], tile_bytes: float = 0) -> float:
+        tiles = cluster(answers={"fusion.matmul_tile_bytes": tile_bytes})
+        return _core.compute(rule, types, axes, (True,) * 2, (True,), tiles, MESH, fused).seconds
 
     busy, alone = flops / (MATMUL_FLOPS * EFFICIENCY), 4096**2 * 4 / (BANDWIDTH * 0.8)
     assert seconds([[], [0], []]) == pytest.approx(busy / 2 - alone / 2)
     assert seconds([[0], [], []]) == pytest.approx(busy / 2 - alone)
+    # Nor does it take room there: 4 + 2 * 2 bytes in place of 4 + 2 * 6.
+    read = 2 * 2 * 4096**2 * 2048 / 32 / (BANDWIDTH * 0.8)
+    assert seconds([[], [0], []], 8 * 32.0**2) == pytest.approx(read - alone / 2)
+    read = 2 * (2048 * 4096 * 4096 + 2048 * 4096 * 4096) / 32 / (BANDWIDTH * 0.8)
+    assert seconds([[0], [], []], 16 * 32.0**2) == pytest.approx(read - alone)
 
 
 def test_a_matmul_that_waits_for_memory_hides_nothing() -> None:
@@ -224,6 +229,34 @@ def test_a_product_with_a_vector_sums_what_it_multiplies(rows, columns, summed) 
     _, moved, seconds = matmul(rows, 1024, columns, {1: (1,)}, packed_bytes=4.0)
     packed = 4 * (summed / 4 + rows * columns)
     assert seconds == pytest.approx((moved + packed) / (BANDWIDTH * 0.8))
+
+
+def test_operands_of_a_batch_of_products_take_longer() -> None:
+    batch = (((0,), (1,), (2,)), 16), (((0,), (2,), (3,)), 16)
+    sizes, result = (64, 128, 128, 256), (((0,), (1,), (3,)), 16)
+    answers = {"fusion.batch_operand_bytes": 2.0}
+    _, moved, seconds = compute(
+        MATMUL, 2.0 * prod(sizes), sizes, batch, (result,), reads=(True, False), answers=answers
+    )
+    # Whether they are read or computed.
+    operands = 64 * 128 * (128 + 256)
+    assert seconds == pytest.approx((moved + 2 * operands) / (BANDWIDTH * 0.8))
+    assert matmul(8, 4096, 4096, answers=answers) == matmul(8, 4096, 4096)
+
+
+def test_a_product_reads_its_operands_for_each_tile_that_fits() -> None:
+    busy = 2 * 4096 * 8192 * 4096 / (MATMUL_FLOPS * EFFICIENCY)
+    work = _core.FusedWork(2, 10.0)
+    # A product in 16 bits and 10 bytes beside it: 4 + 2 * 12 bytes.
+    answers = {"fusion.matmul_tile_bytes": 28 * 64.0**2}
+    alone = matmul(4096, 8192, 4096, answers=answers)[2]
+    read = 2 * 2 * 4096**2 * 8192 / 64 / (BANDWIDTH * 0.8)
+    assert alone == pytest.approx(read * (8 / 28) ** 0.5)
+    assert alone > busy
+    assert read > busy
+    beside = 10 * 4096**2 / (BANDWIDTH * 0.8)
+    seconds = matmul(4096, 8192, 4096, fused=[work], answers=answers)[2]
+    assert seconds == pytest.approx(read - beside)
 
 
 def test_a_vector_without_a_dim_of_one_row_takes_matrix_units() -> None:

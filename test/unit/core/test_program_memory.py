@@ -39,6 +39,7 @@ class Read:
         self.live_ranges, self.points = found.live_ranges, found.points
         self.reads, self.writes, self.fused = found.reads, found.writes, found.fused
         self.launched = found.launched
+        self.packs = found.packs
         self.names = [op.name.partition(".")[2] for op in self.imported.core_ops]
 
     def op(self, name: str, occurrence: int = 0) -> int:
@@ -515,6 +516,22 @@ def test_what_a_matmul_computes_beside_its_product_is_made_with_it() -> None:
     assert alone.points[gradient] > alone.points[other]
     assert (beside.launched[gradient], alone.launched[gradient]) == (False, True)
     assert (beside.reads[tanh], alone.reads[tanh]) == ([0], [1])
+
+
+def test_what_a_matmul_makes_is_reduced_in_its_kernel_unless_that_waits_for_another() -> None:
+    """Mean and variance of a product."""
+
+    def moments(x: Any, w: Any) -> Any:
+        product = x @ w
+        mean = product.sum(0) / 64
+        return jnp.sort(product), mean, jnp.square(product - mean).sum(0)
+
+    beside = read(moments, (64, 64), (64, 64))
+    alone = read(moments, (64, 64), (64, 64), compiler=TPU | {"fusion.matmul_side_results": 0.0})
+    sums = [beside.op("reduce", n) for n in (0, 1)]
+    assert [beside.launched[op] for op in sums] == [False, True]
+    assert [beside.packs[op] for op in sums] == [False, True]
+    assert [alone.packs[op] for op in sums] == [True, True]
 
 
 @pytest.mark.parametrize(
