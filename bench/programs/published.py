@@ -435,6 +435,20 @@ def falcon() -> Case:
     return _tokens_of_keras(backbone, 32, 1024)
 
 
+def distilbert() -> Case:
+    """DistilBERT base: 6 layers, norms behind the residuals, exact GELUs."""
+    backbone = _keras_hub().DistilBertBackbone(
+        vocabulary_size=30522,
+        num_layers=6,
+        num_heads=12,
+        hidden_dim=768,
+        intermediate_dim=3072,
+        dropout=0.0,
+        max_sequence_length=512,
+    )
+    return _tokens_of_keras(backbone, 128, 512)
+
+
 def qwen_moe() -> Case:
     """Qwen3's layers with experts, 2 of 48 and 32 of 128, each token to 8."""
     backbone = _keras_hub().Qwen3MoeBackbone(
@@ -497,6 +511,7 @@ PUBLISHED: dict[str, Callable[[], Case]] = {
     "t5 large, 4 + 4 layers": t5,
     "falcon 1B, 6 layers": falcon,
     "mobilenet v2": functools.partial(application, "MobileNetV2", 1024, 224),
+    "distilbert base": distilbert,
 }
 """By name."""
 
