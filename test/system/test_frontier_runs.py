@@ -18,7 +18,10 @@ import autoshard
 
 def cut(w: Any, x: Any) -> Any:
     """Constrained to less than the search would do, which costs little."""
-    return jnp.tanh(jax.lax.with_sharding_constraint(x @ w, P("dp", None))).sum()
+    return jnp.tanh(jax.lax.with_sharding_constraint(x @ w, P(None, "tp"))).sum()
+
+
+CUT = tuple(jax.ShapeDtypeStruct((2 * a.shape[0], 2 * a.shape[1]), a.dtype) for a in context.LARGE)
 
 
 def test_plans_that_let_values_go_give_equal_results() -> None:
@@ -46,13 +49,19 @@ def test_a_plan_within_a_limit_gives_equal_results() -> None:
     jax.tree.map(np.testing.assert_array_equal, result, jax.jit(step)(*arguments))
 
 
-@pytest.mark.parametrize("step", [context.costly, cut], ids=["given up", "kept"])
-def test_constraints_are_kept_where_the_plan_keeps_them(step: Any) -> None:
-    options: Any = {"cluster": "v5e:2x4", "constraints": "prefer", "recompute": "auto"}
+@pytest.mark.parametrize(
+    ("step", "arguments", "cluster"),
+    [(context.costly, context.LARGE, "v5e:2x4"), (cut, CUT, "v6e:2x4")],
+    ids=["given up", "kept"],
+)
+def test_constraints_are_kept_where_the_plan_keeps_them(
+    step: Any, arguments: Any, cluster: str
+) -> None:
+    options: Any = {"cluster": cluster, "constraints": "prefer", "recompute": "auto"}
     with jax.set_mesh(context.MESH), warnings.catch_warnings():
         warnings.simplefilter("ignore", autoshard.AutoshardWarning)
-        plan = autoshard.plan(step, *context.LARGE, **options)
+        plan = autoshard.plan(step, *arguments, **options)
         first = plan.frontier().points[0]
-        other = autoshard.plan(step, *context.LARGE, **{**options, "constraints": "ignore"})
+        other = autoshard.plan(step, *arguments, **{**options, "constraints": "ignore"})
     assert first.step_seconds == plan.step_seconds
     assert (plan.step_seconds == other.step_seconds) == (step is context.costly)

@@ -334,7 +334,7 @@ def test_inputs_that_the_axis_of_the_batch_does_not_divide_are_whole_to_keras() 
         y, _ = layer.stateless_call(trained, [], x)
         return (y * scales.sum()).sum()
 
-    shapes = ((4096, 64), (3,))
+    shapes = ((65536, 64), (3,))
     x, scales = (jax.ShapeDtypeStruct(shape, jnp.float32) for shape in shapes)
     trained = [variable.value for variable in layer.trainable_variables]
     plan = autoshard.plan(

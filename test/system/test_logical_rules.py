@@ -43,8 +43,8 @@ def test_a_name_that_is_cut_unlike_is_warned_of() -> None:
 def test_variables_of_nnx_have_names() -> None:
     init = nnx.with_partitioning(nnx.initializers.lecun_normal(), ("embed", "mlp"))
     with nnx.use_eager_sharding(False):
-        layer = nnx.eval_shape(lambda: nnx.Linear(64, 4096, kernel_init=init, rngs=nnx.Rngs(0)))
-    x = jax.ShapeDtypeStruct((64, 64), jnp.float32)
+        layer = nnx.eval_shape(lambda: nnx.Linear(256, 16384, kernel_init=init, rngs=nnx.Rngs(0)))
+    x = jax.ShapeDtypeStruct((256, 256), jnp.float32)
     plan = autoshard.nnx_jit(lambda m, x: m(x).sum(), cluster="v5e:2x4").plan(layer, x)
     assert plan.logical_rules() == (("embed", None), ("mlp", "model"))
 
