@@ -220,20 +220,26 @@ def _of_arguments(subject: Subject) -> Iterator[Candidate]:
 def _line(
     subject: Subject, name: str, place: Place, values: Sequence[_Made], **about: Any
 ) -> Candidate:
-    dims = values[0].dims
-    return Candidate(
-        Annotation(
-            name,
-            place.location,
-            place.type,
-            _spec(subject, dims),
-            len(values),
-            within=place.within,
-            **about,
-        ),
-        tuple(one.value for one in values),
-        dims,
+    """A line of all of some values, which are cut alike."""
+    held = [(one.value, ()) for one in values]
+    return _line_of(subject, name, place, values[0].dims, held, **about)
+
+
+def _line_of(
+    subject: Subject,
+    name: str,
+    place: Place,
+    dims: Dims,
+    held: Sequence[tuple[int, tuple[tuple[int, int], ...]]],
+    **about: Any,
+) -> Candidate:
+    """A line of some values, each with the spots where it is so; see ``Line.readers``."""
+    spec = _spec(subject, dims)
+    annotation = Annotation(
+        name, place.location, place.type, spec, len(held), within=place.within, **about
     )
+    values, readers = zip(*held, strict=True)
+    return Candidate(annotation, values, dims, readers if any(readers) else ())
 
 
 def _spec(subject: Subject, dims: Dims) -> Spec:
@@ -275,21 +281,9 @@ def _of_operands(subject: Subject, halves: Halves) -> Iterator[Candidate]:
         if half is Half.FORWARD:
             of_values = _with_again(of_values, again[place, dims])
             others, is_one_sided = cotangents.of(place, dims)
-        yield Candidate(
-            Annotation(
-                name,
-                place.location,
-                place.type,
-                _spec(subject, dims),
-                len(of_values) + len(others),
-                half=half,
-                is_one_sided=is_one_sided,
-                within=place.within,
-            ),
-            (*(value for value, _ in of_values), *(one.value for one in others)),
-            dims,
-            (*map(tuple, of_values.values()), *(() for _ in others)),
-        )
+        held = [(value, tuple(spots)) for (value, _), spots in of_values.items()]
+        held += [(one.value, ()) for one in others]
+        yield _line_of(subject, name, place, dims, held, half=half, is_one_sided=is_one_sided)
 
 
 def _as_made(subject: Subject, halves: Halves) -> Iterator[Candidate]:
@@ -316,20 +310,8 @@ def _as_made(subject: Subject, halves: Halves) -> Iterator[Candidate]:
     for (place, name), by_dims in groups.items():
         # A line says one: what most values are made as.
         dims, ops = max(by_dims.items(), key=lambda one: len(one[1]))
-        yield Candidate(
-            Annotation(
-                name,
-                place.location,
-                place.type,
-                _spec(subject, dims),
-                len(ops),
-                is_one_sided=True,
-                within=place.within,
-            ),
-            tuple(ops),
-            dims,
-            tuple(((op, MADE),) for op in ops.values()),
-        )
+        held = [(value, ((op, MADE),)) for value, op in ops.items()]
+        yield _line_of(subject, name, place, dims, held, is_one_sided=True)
 
 
 _Read = Mapping[tuple[Place, str, Half], dict[Dims, dict[_Key, _Spots]]]
