@@ -2,13 +2,13 @@
 
     python bench/truth/partitioned.py [--cluster h100:8]
 
-Matmuls of two matrices, of gradients over two dims, and of activations with a weight, each with
-its operands and its result cut in many ways on fsdp=4, model=2. They are compiled, and beside that
-stand the collectives of least resharding between what is read and made, and those of
-``explain/partitioned.py``, which knows where the partitioner gathers operands in place of
-scattering sums. "scatters" are the matmuls of which it is right whether sums are reduce-scattered,
-"kinds" those of which all kinds of collectives are right, "bytes off" what is sent too much or too
-little of a kind, over what is sent.
+Matmuls of two matrices, of gradients over two dims, of many rows and of few, and of activations
+with a weight, each with its operands and its result cut in many ways on fsdp=4, model=2. They are
+compiled, and beside that stand the collectives of least resharding between what is read and made,
+and those of ``explain/partitioned.py``, which knows where the partitioner sums elsewhere.
+"scatters" are the matmuls of which it is right whether sums are reduce-scattered, "kinds" those of
+which all kinds of collectives are right, "bytes off" what is sent too much or too little of a kind,
+over what is sent.
 """
 
 from __future__ import annotations
@@ -84,6 +84,14 @@ _GRADIENTS = tuple(
     )
     for made in ((W, M), (W, MF), (W, FM), (F, M), (M, F), (W, F), (W, W), (M, W))
 )
+_FEW_ROWS = tuple(
+    (left, right, made)
+    for left, right in (
+        *(((FM, W, W), (FM, W, W)), ((F, M, W), (F, M, W)), ((F, W, W), (F, W, W))),
+        *(((F, W, M), (F, W, W)), ((F, W, W), (F, W, M))),
+    )
+    for made in ((W, W), (M, W), (W, M))
+)
 _ACTIVATIONS = tuple(
     (left, right, made)
     for left, right in (
@@ -93,6 +101,8 @@ _ACTIVATIONS = tuple(
     for made in ((F, W, W), (FM, W, W), (F, M, W), (F, W, M))
 )
 _ROWS, _TOKENS, _FEATURES, _HIDDEN = 32, 1024, 2048, 8192
+_FEW = 64
+"""Tokens of which operands are so small that it would send less to cut them further."""
 FORMS = (
     Form(
         "matrices",
@@ -105,6 +115,12 @@ FORMS = (
         ((_ROWS, _TOKENS, _FEATURES), (_ROWS, _TOKENS, _HIDDEN), (_FEATURES, _HIDDEN)),
         ((0, 1), (0, 1)),
         _GRADIENTS,
+    ),
+    Form(
+        "gradients of few rows",
+        ((_ROWS, _FEW, _FEATURES), (_ROWS, _FEW, _HIDDEN), (_FEATURES, _HIDDEN)),
+        ((0, 1), (0, 1)),
+        _FEW_ROWS,
     ),
     Form(
         "activations",

@@ -23,8 +23,8 @@ def gradient(x: jax.Array, y: jax.Array) -> jax.Array:
 
 
 @cache
-def subject() -> Subject:
-    x, y = (jax.ShapeDtypeStruct((32768, width), jnp.bfloat16) for width in (2048, 8192))
+def subject(rows: int = 32768) -> Subject:
+    x, y = (jax.ShapeDtypeStruct((rows, width), jnp.bfloat16) for width in (2048, 8192))
     return autoshard.plan(gradient, x, y, cluster="v5e:2x4", mesh="a=4,b=2").subject
 
 
@@ -84,3 +84,23 @@ def test_sums_along_a_dim_that_is_cut_besides_are_reduced_whole(out: Dims) -> No
 def test_an_axis_that_cuts_another_dim_besides_does_not_matter() -> None:
     least, known = kinds((A, NO), (A, NO), (B, A))
     assert known == least == ["reduce-scatter"]
+
+
+@pytest.mark.parametrize(
+    ("x", "y", "out", "sent"),
+    [
+        ((AB, NO), (AB, NO), (NO, NO), {"all-reduce": 2 * 7 / 8}),
+        ((A, NO), (A, NO), (B, NO), {"all-reduce": 2 * 3 / 4 / 2}),
+        ((AB, NO), (AB, NO), (NO, B), {"reduce-scatter": 1 / 2, "all-reduce": 2 * 3 / 4 / 2}),
+        ((A, B), (A, NO), (NO, NO), {"all-reduce": 2 * 3 / 4 / 2, "all-gather": 1 / 2}),
+    ],
+)
+def test_few_rows_are_summed_where_they_lie(
+    x: Dims, y: Dims, out: Dims, sent: dict[str, float]
+) -> None:
+    """It would send less to cut them along something else; as compiled, of the whole result."""
+    asked = subject(2048)
+    found = [one(asked, pins(x, y, out)) for one in (propagated, partitioned)]
+    least, known = ({one.key[0]: one.bytes for one in one.collectives} for one in found)
+    assert sum(least.values()) < sum(known.values())
+    assert known == {kind: share * 2048 * 8192 * 2 for kind, share in sent.items()}
