@@ -75,11 +75,31 @@ def test_what_one_rule_cannot_say_is_listed_with_what_it_costs() -> None:
     assert [one.count for one in found.unsaid] == [1]
     assert found.unsaid[0].planned != found.unsaid[0].said
     assert f"# not said: {found.unsaid[0].name} is {found.unsaid[0].planned}" in found.text
-    assert found.reproduced < 1
-    assert "# not reproduced: " in found.text
     assert sum(one.bytes for one in found.missing) == pytest.approx(
         (1 - found.reproduced) * found.planned_bytes
     )
+    assert "# sent besides: " in found.text
+    hidden = 4 * X.shape[0] * 8192
+    besides = {one.kind: one.bytes for one in found.other}
+    least = 7 / 8 * X.shape[0] * 1024 * 4
+    gathered = (hidden - X.shape[0] * 1024 * 4) / 2  # the compiler gathers what is cast
+    assert besides == {
+        "all-reduce": pytest.approx(2 * (7 / 8 * hidden - least)),
+        "all-gather": pytest.approx(7 / 8 * gathered),
+    }
+
+
+def test_what_lists_say_is_sent_besides_is_compiled() -> None:
+    """XLA's partitioner gathers the hidden values and sums their gradients whole."""
+    net = Net(second=("embed", "mlp"))
+    plan, params = planned(net, mesh="data=2,model=4")
+    pasted = run(plan.annotations_for("flax").text)
+    mesh = jax.make_mesh(tuple(pasted["MESH"].values()), tuple(pasted["MESH"]))
+    specs = nn.logical_to_mesh_sharding(nn.get_partition_spec(params), mesh, pasted["RULES"])
+    jitted = jax.jit(step_of(net), in_shardings=(specs, NamedSharding(mesh, jax.P())))
+    text = jitted.lower(params, X).compile().as_text()
+    sent = re.findall(r"= f32\[256,(\d+)\]\S* (all-\w+|reduce-scatter)\(", text)
+    assert sorted(sent) == [("8192", "all-gather"), ("8192", "all-reduce")]
 
 
 def test_a_config_of_maxtext_has_sizes_of_the_mesh_and_rules() -> None:

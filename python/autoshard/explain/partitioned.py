@@ -212,7 +212,9 @@ def _matmuls(found: Propagated) -> Iterator[_Matmul]:
     imported, held = found.imported, found.plan.value_sharding
     rows = _rows(found)
     for value, maker in enumerate(imported.program.makers.tolist()):
-        if maker != NO_VALUE and imported.core_ops[maker].name == _DOT:
+        if maker == NO_VALUE or maker in imported.rounded:
+            continue
+        if imported.core_ops[maker].name == _DOT:
             lie, read = _operands(found, rows, maker)
             yield _Matmul(imported, maker, rows[held[value]], lie, read)
 

@@ -23,14 +23,14 @@ def gradient(x: jax.Array, y: jax.Array) -> jax.Array:
 
 
 @cache
-def subject(rows: int = 32768) -> Subject:
-    x, y = (jax.ShapeDtypeStruct((rows, width), jnp.bfloat16) for width in (2048, 8192))
+def subject(rows: int = 32768, dtype: type = jnp.bfloat16) -> Subject:
+    x, y = (jax.ShapeDtypeStruct((rows, width), dtype) for width in (2048, 8192))
     return autoshard.plan(gradient, x, y, cluster="v5e:2x4", mesh="a=4,b=2").subject
 
 
-def pins(*cuts: Dims) -> list[Pinned]:
+def pins(*cuts: Dims, of: Subject | None = None) -> list[Pinned]:
     """Both operands and the result."""
-    main = subject().imported.functions[-1]
+    main = (of or subject()).imported.functions[-1]
     return [
         Pinned(value, Pin(tuple(map(DimPin, dims))), None, "pin")
         for value, dims in zip([*main.arguments, *main.results], cuts, strict=True)
@@ -53,6 +53,14 @@ def test_sums_of_what_lies_alike_are_scattered(x: Dims, y: Dims, out: Dims) -> N
     least, known = kinds(x, y, out)
     assert known == least
     assert {"reduce-scatter", "all-reduce"} & set(least)
+
+
+def test_casts_before_matmuls_are_no_matmuls() -> None:
+    """They have one operand, and the matmul stands for them among the ops."""
+    cast = subject(dtype=jnp.float32)
+    assert cast.imported.rounded
+    (sent,) = partitioned(cast, pins((AB, NO), (AB, NO), (NO, NO), of=cast)).collectives
+    assert sent.key[0] == "all-reduce"
 
 
 def test_sums_of_what_lies_unlike_are_not_scattered() -> None:
