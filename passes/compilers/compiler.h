@@ -71,6 +71,9 @@ struct Fusion {
   /// The result of a scatter of one element to each row is stored, or the sum of it and
   /// another tensor.
   bool stores_scattered = false;
+  /// Indices of gathers and scatters are computed for each of them, and each index takes as
+  /// long as so many bytes of memory; 0: they are read.
+  double index_bytes = 0;
   /// What several fusions compute is read from memory in each of them.
   bool reads_in_each = false;
   /// An elementwise kernel and one of as many elements that reads what it stores, or something

@@ -119,6 +119,12 @@ bool is_stored(const FusionInput& input, const std::vector<Sources>& sources,
   return needs_it || !is_duplicated(input, sources, input.index.producer[value], 2);
 }
 
+/// Whether an op is a cast to a wider type.
+bool is_widening(const ProgramIndex& index, std::int32_t op) {
+  return is_unary(index, op) &&
+         index.bytes[index.op(op).operands[0]] < index.bytes[index.op(op).results[0]];
+}
+
 /// Whether an op is a function, or a broadcast of what another kernel makes.
 bool is_labour(const FusionInput& input, std::int32_t op) {
   const ProgramIndex& index = input.index;
@@ -183,8 +189,7 @@ bool takes_fused(const FusionInput& input, std::int32_t op, std::int32_t operand
     }
     case Work::indexed:
       // A dynamic update slice computes what it writes.
-      return rule.in_place_operand >= 0 && operand == 1 && rule.operands.size() > 2 &&
-             rule.operands[2].type == no_type;
+      return operand == 1 && (indices_of(rule) != 1 || input.rules.index_bytes > 0);
     case Work::other:
     case Work::kernel:
       return false;
@@ -218,6 +223,14 @@ bool is_expensive(const FusionInput& input, std::int32_t op) {
 std::vector<Sources> sources_of(const FusionInput& input) {
   const ProgramIndex& index = input.index;
   std::vector<Sources> sources(index.num_ops);
+  // The same, if what is cast to a wider type on the way is stored.
+  std::vector<Sources> narrow(index.num_ops);
+  const auto take_narrow = [&](std::int32_t i) {
+    if (narrow[i].bytes() < index.bytes[index.op(i).results[0]] &&
+        !is_duplicated(input, sources, i, 2)) {
+      sources[i] = narrow[i];
+    }
+  };
   for (std::int32_t i = 0; i < index.num_ops; ++i) {
     if (input.aliases.is_bitcast[i] || !may_be_fused(input, i) ||
         index.rule(i).work == Work::matmul) {
@@ -233,18 +246,32 @@ std::vector<Sources> sources_of(const FusionInput& input) {
       const bool is_computed = is_expression(input, v, i);
       if (is_computed && !is_stored(input, sources, v)) {
         sources[i].add(sources[producer]);
+        if (is_widening(index, i)) {
+          narrow[i].add(v, index.bytes[v]);
+        } else {
+          narrow[i].add(narrow[producer]);
+        }
         continue;
       }
       // A gradient reads an expensive function beside its argument: it is there anyway.
       const bool is_there =
           input.rules.ignores_stored_functions && is_computed && is_expensive(input, producer);
       sources[i].add(v, is_there ? 0 : index.bytes[v]);
+      narrow[i].add(v, is_there ? 0 : index.bytes[v]);
     }
-    if (is_labour(input, i)) sources[i].take_labour();
+    if (is_labour(input, i)) {
+      sources[i].take_labour();
+      narrow[i].take_labour();
+    }
     const auto& touched = index.rule(i).operand_bytes;
     if (!touched.empty() && touched[0] >= 0) {
       sources[i].limit(index.bytes[index.op(i).results[0]]);
+      narrow[i].limit(index.bytes[index.op(i).results[0]]);
     }
+    if (in(input.uses.readers, index.op(i).results[0]).size() > 1) take_narrow(i);
+  }
+  for (std::int32_t i = 0; i < index.num_ops; ++i) {
+    if (sources[i].bytes() > 0) take_narrow(i);
   }
   return sources;
 }

@@ -139,6 +139,17 @@ struct Rule {
   bool has_one_part = false;
 };
 
+/// The operand of a gather or scatter that holds its indices; -1: the op has none, as a
+/// dynamic slice, whose indices are scalars.
+inline std::int32_t indices_of(const Rule& rule) {
+  const auto& operands = rule.operands;
+  const bool is_scatter = rule.in_place_operand >= 0;
+  if (rule.work != Work::indexed || operands.size() < (is_scatter ? 3 : 2)) return -1;
+  const bool has_indices =
+      operands[1].type != no_type && (!is_scatter || operands[2].type != no_type);
+  return has_indices ? 1 : -1;
+}
+
 struct Value {
   std::int32_t type;
   /// Constants, iotas and broadcasts of scalars: each reader makes its own copy, cut as it

@@ -381,6 +381,12 @@ def window_scores(x: Any) -> Any:
     return jnp.exp(jnp.einsum("bik,bjk->bij", x, x))
 
 
+def gathered_and_scattered(x: Any, y: Any) -> Any:
+    """By one table, which is computed."""
+    rows = jnp.abs(jnp.arange(64)[:, None] - jnp.arange(64)) % 7
+    return jnp.sort(x[rows, rows]), y.at[rows, rows].add(x)
+
+
 def heads(x: Any, w: Any) -> Any:
     return jnp.tanh((x @ w).reshape(64, 4, 8)).sum()
 
@@ -545,6 +551,7 @@ SHOWN: dict[str, Memory | Seconds | Planned | Text | Turns] = {
     "fusion.nested_reductions": Memory(gradient_of_softmax, (MATRIX, MATRIX), GPU, 1),
     "fusion.stores_gathered": Memory(probability_of_labels, (MATRIX, MATRIX), TPU, 0),
     "fusion.stores_scattered": Memory(gradient_at_labels, ((64, 64), (64, 1), (64, 64)), GPU, 0),
+    "fusion.index_bytes": Memory(gathered_and_scattered, (MATRIX, MATRIX), TPU, 0),
     "fusion.reads_in_each": Memory(
         lambda x, a: (jnp.sort(jnp.abs(y := x * a)), y.sum(1)), (MATRIX, MATRIX), GPU, 0
     ),

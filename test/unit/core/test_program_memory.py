@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import jax
@@ -423,6 +424,32 @@ def test_nothing_is_written_over_what_lies_beside_a_workspace(fuses: bool) -> No
 def softmax_of_scores(x: Any, a: Any) -> Any:
     e = jnp.exp(x @ a)
     return (e / e.sum(-1, keepdims=True)) @ a
+
+
+def test_what_is_widened_is_stored_before_where_several_kernels_would_read_more() -> None:
+    """Three tensors are added and cast: to add them again would read six bytes for four."""
+
+    def function(narrow: Any, x: Any, y: Any, z: Any) -> Any:
+        x, y, z = (jnp.sort(one.astype(narrow)) for one in (x, y, z))
+        wide = (x + y + z).astype(jnp.float32)
+        return jnp.sort(jnp.sin(wide)), jnp.sort(jnp.cos(wide))
+
+    found = read(partial(function, jnp.bfloat16), *[(64, 64)] * 3)
+    assert found.life("convert", 3) == EMPTY
+    assert found.life("add", 1) != EMPTY
+
+
+@pytest.mark.parametrize("computes", [True, False])
+def test_indices_are_computed_for_each_gather_where_the_compiler_does_so(computes: bool) -> None:
+    def function(x: Any, y: Any) -> Any:
+        rows = jnp.abs(jnp.arange(64)[:, None] - jnp.arange(64)) % 7
+        return jnp.sort(x[rows, rows]), y.at[rows, rows].add(x)
+
+    compiler = {**TPU, "fusion.index_bytes": 45.0 if computes else 0.0}
+    found = read(function, (64, 64), (64, 64), compiler=compiler)
+    (gather,) = (op for op in found.imported.core_ops if op.name == "stablehlo.gather")
+    indices = found.imported.program.operands_of(found.imported.core_ops.index(gather))[1]
+    assert (found.live_ranges[indices] == EMPTY) == computes
 
 
 def test_a_sum_over_an_exponential_of_a_batch_of_matmuls_stores_it_on_the_way() -> None:
