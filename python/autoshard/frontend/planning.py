@@ -424,6 +424,11 @@ def job_of(
         recomputing=request.recomputing(),
         mode=source.mode,
         has_limit=request.memory_limit is not None,
+        program=(
+            *(source.program.bytecode, source.batch_cuts),
+            replace(request, memory_limit=None, time_limit=None),
+            *(tuple(sorted(pinned.items())) for pinned in pins),
+        ),
     )
 
 
