@@ -45,6 +45,7 @@ from autoshard.frontend.request import Request
 from autoshard.frontend.stage_sources import StageSources
 from autoshard.frontend.staged_planning import FULL_EFFORT, LEAST_SECONDS, Effort
 from autoshard.frontend.whole_step import WholeStep
+from autoshard.ir.garbage import no_collection
 from autoshard.pipeline.options import Execution, Pipeline
 from autoshard.planned.summary import PlanSummary, TriedMicroBatches, bytes_text
 from autoshard.progress import running
@@ -219,6 +220,7 @@ class _Choice:
         counts = divisors(examples) if asked in (1, "auto") else [asked]
         return [count for count in counts if count >= stages]
 
+    @no_collection()
     def _look_at_stages(self, stages: int, counts: Sequence[int]) -> None:
         """Search with so many stages, with more micro-batches and with fewer while that pays."""
         try:
