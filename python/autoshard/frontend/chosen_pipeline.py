@@ -65,7 +65,7 @@ _LEAST_BUBBLE = 0.005
 """Share of a step in which stages wait: no more parts on a stage are tried than leave so little."""
 
 PlanSource = Callable[[Source, Request, Traced, Effort], Plan]
-SearchWhole = Callable[[Source, Request], WholeStep]
+SearchWhole = Callable[[Source, Request, int], WholeStep]
 
 
 def with_chosen_pipeline(
@@ -265,7 +265,7 @@ class _Choice:
         request = self._staged(stages, count)
         if left is not None:
             request = replace(request, time_limit=max(left, LEAST_SECONDS))
-        whole, share = self.whole_step(source, request), bounds.share(count)
+        whole, share = self.whole_step(source, request, bounds.micro_batches), bounds.share(count)
         expected = whole.seconds * share
         return _Candidate(stages, count, source, bounds, expected, share, whole.is_held_back)
 
