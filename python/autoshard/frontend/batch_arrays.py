@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -32,7 +32,7 @@ def arrays_of_batch(
     source: Source, module: mlir.Module, batch_argnums: int | Sequence[int] | None
 ) -> list[int]:
     """Arrays that hold the batch and are read, by number."""
-    infos, place = cast(Any, source.program.stage).args_info, places_of(source)
+    infos, place = source.program.argument_types, places_of(source)
     fed_back = set(fed_back_arguments(source, module).values())
     state = {number for number, at in place.items() if at in fed_back}
     held = batch_arguments(_tree.tree_leaves(infos), infos[0], state, batch_argnums, source.name)
@@ -47,7 +47,7 @@ def batch_of_source(source: Source, batch_argnums: int | Sequence[int] | None) -
 
 def rows_of(source: Source, held: Sequence[int]) -> list[int]:
     """Dim 0 of each of these arrays."""
-    leaves = _tree.tree_leaves(cast(Any, source.program.stage).args_info)
+    leaves = _tree.tree_leaves(source.program.argument_types)
     return [leaves[number].shape[0] for number in held]
 
 

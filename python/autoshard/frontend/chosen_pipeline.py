@@ -45,6 +45,7 @@ from autoshard.frontend.request import Request
 from autoshard.frontend.stage_sources import StageSources
 from autoshard.frontend.staged_planning import FULL_EFFORT, LEAST_SECONDS, Effort
 from autoshard.frontend.whole_step import WholeStep
+from autoshard.ir.garbage import no_collection
 from autoshard.pipeline.options import Execution, Pipeline
 from autoshard.planned.summary import PlanSummary, TriedMicroBatches, bytes_text
 from autoshard.progress import running
@@ -64,7 +65,7 @@ _LEAST_BUBBLE = 0.005
 """Share of a step in which stages wait: no more parts on a stage are tried than leave so little."""
 
 PlanSource = Callable[[Source, Request, Traced, Effort], Plan]
-SearchWhole = Callable[[Source, Request], WholeStep]
+SearchWhole = Callable[[Source, Request, int], WholeStep]
 
 
 def with_chosen_pipeline(
@@ -219,6 +220,7 @@ class _Choice:
         counts = divisors(examples) if asked in (1, "auto") else [asked]
         return [count for count in counts if count >= stages]
 
+    @no_collection()
     def _look_at_stages(self, stages: int, counts: Sequence[int]) -> None:
         """Search with so many stages, with more micro-batches and with fewer while that pays."""
         try:
@@ -263,7 +265,7 @@ class _Choice:
         request = self._staged(stages, count)
         if left is not None:
             request = replace(request, time_limit=max(left, LEAST_SECONDS))
-        whole, share = self.whole_step(source, request), bounds.share(count)
+        whole, share = self.whole_step(source, request, bounds.micro_batches), bounds.share(count)
         expected = whole.seconds * share
         return _Candidate(stages, count, source, bounds, expected, share, whole.is_held_back)
 

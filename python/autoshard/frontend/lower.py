@@ -36,6 +36,7 @@ from autoshard.ir import new_context, parse_bytes, print_module
 from autoshard.ir.attributes import MARK
 from autoshard.ir.boundary import mark_texts
 from autoshard.ir.cudnn import cudnn_described
+from autoshard.ir.garbage import no_collection
 from autoshard.ir.lowering import (
     LoweredProgram,
     NotLoweredError,
@@ -255,8 +256,7 @@ class _Lowering:
 
     def marks(self, mesh: Any, platform: str | None) -> list[str]:
         """What the program's marks say."""
-        bytecode = self.lowered(mesh, platform).bytecode
-        return mark_texts(parse_bytes(bytecode, new_context(), self.name), MARK)
+        return list(_texts_of_marks(self.lowered(mesh, platform).bytecode, self.name))
 
     def own_mesh(self) -> jax.sharding.Mesh | None:
         """The one mesh, with more than one device, that bodies of ``jax.shard_map`` are for."""
@@ -279,6 +279,7 @@ class _Lowering:
             self.known[key] = self._lower(mesh, platform)
         return self.known[key]
 
+    @no_collection()
     def _lower(self, mesh: Any, platform: str | None) -> LoweredProgram:
         name = self.name
         args, kwargs = self.arguments.types(mesh)
@@ -303,6 +304,12 @@ class _Lowering:
                 " ordered=False, or take them out of the function."
             )
         return program
+
+
+@functools.lru_cache(maxsize=2)
+def _texts_of_marks(bytecode: bytes, name: str) -> tuple[str, ...]:
+    """What marks in a program say, which is asked for each number of stages."""
+    return tuple(mark_texts(parse_bytes(bytecode, new_context(), name), MARK))
 
 
 def _for_another_mesh(name: str, said: str) -> PlanError:

@@ -114,17 +114,17 @@ def write_pins(
 
 def _keep_keys_whole(source: Source, module: mlir.Module) -> None:
     """A typed PRNG key is an array of words in the module; no plan may cut one key."""
-    program, stage = source.program, cast(Any, source.program.stage)
+    program = source.program
 
     def words(types: Sequence[Any]) -> dict[int, int]:
         hidden = {number: _physical_rank(t) - len(t.shape) for number, t in enumerate(types)}
         return {number: count for number, count in hidden.items() if count}
 
     place = {number: at + program.constant_count for at, number in enumerate(program.kept)}
-    arguments = words(_tree.tree_leaves(stage.args_info))
+    arguments = words(_tree.tree_leaves(program.argument_types))
     kept = {place[number]: count for number, count in arguments.items() if number in place}
     keep_keys_whole(module, "arg_attrs", kept)
-    keep_keys_whole(module, "res_attrs", words(_tree.tree_leaves(stage.out_info)))
+    keep_keys_whole(module, "res_attrs", words(_tree.tree_leaves(program.result_types)))
 
 
 def fed_back_arguments(source: Source, module: mlir.Module) -> dict[int, int]:
@@ -137,11 +137,11 @@ def fed_back_arguments(source: Source, module: mlir.Module) -> dict[int, int]:
     Returns:
         Number of the result -> number of the argument in ``main``.
     """
-    stage = cast(Any, source.program.stage)
-    given = [_tree.tree_flatten(argument) for argument in stage.args_info[0]]
-    flat = [_tree.tree_flatten(part) for part in _successors(stage.out_info, given)]
+    program = source.program
+    given = [_flat(argument) for argument in program.argument_types[0]]
+    flat = [_flat(part) for part in _successors(program.result_types, given)]
     starts = list(accumulate((len(leaves) for leaves, _ in flat), initial=0))
-    place = {number: index for index, number in enumerate(source.program.kept)}
+    place = {number: index for index, number in enumerate(program.kept)}
     taken: set[int] = set()
     pairs: dict[int, int] = {}
     argument_start = 0
@@ -149,10 +149,10 @@ def fed_back_arguments(source: Source, module: mlir.Module) -> dict[int, int]:
         alike = [
             part
             for part, result in enumerate(flat)
-            if part not in taken and _are_alike(result, (leaves, tree))
+            if part not in taken and result == (leaves, tree)
         ]
         kept = [
-            (offset, source.program.constant_count + place[argument_start + offset])
+            (offset, program.constant_count + place[argument_start + offset])
             for offset in range(len(leaves))
             if argument_start + offset in place
         ]
@@ -168,8 +168,13 @@ def fed_back_arguments(source: Source, module: mlir.Module) -> dict[int, int]:
     return pairs
 
 
-_Flat = tuple[Sequence[Any], Any]
-"""Leaves and structure of a tree."""
+_Flat = tuple[list[tuple[tuple[int, ...], str]], Any]
+"""Shapes and dtypes of leaves, and structure of a tree."""
+
+
+def _flat(tree: Any) -> _Flat:
+    leaves, structure = _tree.tree_flatten(tree)
+    return [(tuple(leaf.shape), str(leaf.dtype)) for leaf in leaves], structure
 
 
 def _successors(result: Any, given: Sequence[_Flat]) -> list[Any]:
@@ -178,18 +183,14 @@ def _successors(result: Any, given: Sequence[_Flat]) -> list[Any]:
     A plain tuple or list is what a function returns several results in, as gradients of a list.
     """
     if type(result) not in (tuple, list):
-        whole = _tree.tree_flatten(result)
-        if any(len(leaves) > 1 and _are_alike(whole, (leaves, tree)) for leaves, tree in given):
+        whole = _flat(result)
+        if any(len(leaves) > 1 and whole == (leaves, tree) for leaves, tree in given):
             return [result]
 
     def is_element(node: Any) -> bool:
         return node is not result
 
     return _tree.tree_leaves(result, is_leaf=is_element)
-
-
-def _are_alike(one: _Flat, other: _Flat) -> bool:
-    return one[1] == other[1] and _types(one[0]) == _types(other[0])
 
 
 def _donated_state(module: mlir.Module) -> set[int]:
@@ -217,10 +218,6 @@ def _updated(module: mlir.Module, argument: int, results: Sequence[int]) -> int:
     return 0
 
 
-def _types(leaves: Sequence[Any]) -> list[tuple[tuple[int, ...], str]]:
-    return [(tuple(leaf.shape), str(leaf.dtype)) for leaf in leaves]
-
-
 @dataclass(frozen=True)
 class Pins:
     """What the user pinned, as the module takes it."""
@@ -238,13 +235,13 @@ class Pins:
 
         An argument of which nothing is said stays where it has been put.
         """
-        program, stage = self.source.program, cast(Any, self.source.program.stage)
-        types, names = _tree.tree_leaves(stage.args_info), self.source.argument_names
+        program, names = self.source.program, self.source.argument_names
+        types = _tree.tree_leaves(program.argument_types)
         pins: list[Any] = [None] * len(types)
         for number, sharding in self.source.committed:
             pins[number] = sharding
         if in_shardings is not None:
-            said = _prefix(in_shardings, stage.args_info[0], "in_shardings")
+            said = _prefix(in_shardings, program.argument_types[0], "in_shardings")
             pins[: len(said)] = [
                 pin if pin is not None else committed
                 for pin, committed in zip(said, pins[: len(said)], strict=True)
@@ -254,13 +251,14 @@ class Pins:
         for number, sharding in found.items():
             self._check_type(names[number], types[number], sharding)
         arguments = {place[n]: sharding for n, sharding in found.items() if n in place}
-        types = _tree.tree_leaves(stage.out_info)
+        types = _tree.tree_leaves(program.result_types)
         pins = [None] * len(types)
         if out_shardings is not None:
-            pins = _prefix(out_shardings, stage.out_info, "out_shardings")
+            pins = _prefix(out_shardings, program.result_types, "out_shardings")
         for number, sharding in self.source.result_pins:
             pins[number] = sharding if pins[number] is None else pins[number]
-        return arguments, self._shardings(pins, types, result_names(stage.out_tree))
+        names = result_names(cast(Any, program.stage).out_tree)
+        return arguments, self._shardings(pins, types, names)
 
     def _shardings(
         self, said: Sequence[Any], types: Sequence[Any], names: Sequence[str]

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from itertools import accumulate
 from typing import cast
 
@@ -62,7 +63,7 @@ class PipelineBounds:
 
         def seconds(rule: Rule) -> float:
             return _seconds_of_many(
-                lambda count: schedule_of_works(rule, self.works, stages, count).seconds,
+                lambda count: _seconds_of_works(rule, self.works, stages, count),
                 stages,
                 micro_batches,
             )
@@ -240,6 +241,12 @@ def seconds_by_chunks(
 
     alone = seconds(found[1])
     return {chunks: known * seconds(parts) / alone for chunks, parts in found.items() if chunks > 1}
+
+
+@lru_cache(maxsize=64)
+def _seconds_of_works(rule: Rule, works: tuple[Work, ...], stages: int, count: int) -> float:
+    """Seconds of a schedule; one of few micro-batches tells of several numbers of them."""
+    return schedule_of_works(rule, works, stages, count).seconds
 
 
 def interleaved_seconds(

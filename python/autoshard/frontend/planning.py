@@ -72,6 +72,7 @@ from autoshard.ir.boundary import (
     unpin,
     untie_unequal,
 )
+from autoshard.ir.garbage import no_collection
 from autoshard.ir.host_memory import on_host
 from autoshard.ir.module import operations_of
 from autoshard.passes.host_offload import HostOffload
@@ -267,6 +268,7 @@ def plan_traced(traced: Traced, request: Request) -> Plan:
     if request.pipeline != "auto":
         return plan_source(traced.source(request), request, traced)
 
+    @no_collection()
     def planned(source: Source, asked: Request, of: Traced, effort: Effort) -> Plan:
         return plan_source(source, asked, of, advises=False, effort=effort)
 
@@ -424,6 +426,11 @@ def job_of(
         recomputing=request.recomputing(),
         mode=source.mode,
         has_limit=request.memory_limit is not None,
+        program=(
+            *(source.program.bytecode, source.batch_cuts),
+            replace(request, memory_limit=None, time_limit=None),
+            *(tuple(sorted(pinned.items())) for pinned in pins),
+        ),
     )
 
 
@@ -562,8 +569,8 @@ def _read(
     mesh = Mesh.parse(mesh_text(module))
     main, boundary = main_function(module), read_boundary(module)
     program, stage, place = source.program, cast(Any, source.program.stage), places_of(source)
-    types = _tree.tree_leaves(stage.args_info)
-    out_types = _tree.tree_leaves(stage.out_info)
+    types = _tree.tree_leaves(program.argument_types)
+    out_types = _tree.tree_leaves(program.result_types)
     kept = dict(zip(program.kept, boundary.arguments[program.constant_count :], strict=True))
     names = result_names(stage.out_tree)
 

@@ -48,7 +48,8 @@ class WholeSteps:
     """Searches for one stage that does all, which share what is read of the step.
 
     Two readings, in micro-batches of two sizes, are as good as one of any size: shapes, and what
-    ops do, grow by as much for each example. Those of the newest program are kept.
+    ops do, grow by as much for each example. Those of the newest program are kept. The second one
+    is in micro-batches that the step was cut into before, where there are such.
     """
 
     def __init__(self, job_of: Callable[[Source, Request], Job]) -> None:
@@ -56,7 +57,7 @@ class WholeSteps:
         self._job_of = job_of
         self._readings: list[_Reading] = []
 
-    def search(self, source: Source, request: Request) -> WholeStep:
+    def search(self, source: Source, request: Request, cut_before: int = 1) -> WholeStep:
         """What the first search for a pipeline finds; nothing of it is written.
 
         What only adds to its seconds is left out: what is computed again, shardings that are
@@ -65,6 +66,7 @@ class WholeSteps:
         Args:
             source: The step, lowered for the devices of a stage.
             request: With a pipeline.
+            cut_before: Micro-batches that the step was cut into to time it; 1: it was not.
 
         Raises:
             DoesNotFitError: No plan fits the memory of all stages.
@@ -80,20 +82,29 @@ class WholeSteps:
             first = replace(first, memory_limit=ALL_MEMORY)
         if first.constraints == "prefer":
             first = replace(first, constraints="ignore")
-        job = self._job_of(source, replace(first, pipeline=None))  # one for all numbers of stages
-        cluster = cast(Cluster, source.cluster)
-        imported = self._known(source.program.bytecode, first)
+        first = replace(first, pipeline=None)  # one for all numbers of stages
+        options, cluster = self._job_of(source, first).options, cast(Cluster, source.cluster)
+        bytecode = source.program.bytecode
+        imported = self._known(bytecode, first)
+        if imported is None and self._lacks(bytecode, cut_before):
+            self._read(source, replace(first, micro_batches=cut_before))
+            imported = self._known(bytecode, first)
         if imported is None:
-            reading = self._read(source, first, job)
+            reading = self._read(source, first)
             if not reading.is_free():
-                found = reading.read.searched(job.options)
+                found = reading.read.searched(options)
                 return WholeStep(seconds_with_sums_once(found), found.summary.mem_coeff > 0)
             imported = reading.read.imported
-        seconds, mem_coeff = searched_seconds(imported, cluster, job.options)
+        seconds, mem_coeff = searched_seconds(imported, cluster, options)
         return WholeStep(seconds, mem_coeff > 0)
 
-    def _read(self, source: Source, request: Request, job: Job) -> _Reading:
-        cluster = cast(Cluster, source.cluster)
+    def _lacks(self, bytecode: bytes, count: int) -> bool:
+        """Is another reading, in so many micro-batches, the second one?"""
+        sizes = [one.examples for one in self._readings if one.bytecode == bytecode]
+        return count > 1 and len(sizes) == 1 and 1 / count not in sizes
+
+    def _read(self, source: Source, request: Request) -> _Reading:
+        job, cluster = self._job_of(source, request), cast(Cluster, source.cluster)
         bytecode, examples = source.program.bytecode, 1 / request.micro_batch_count
         self._readings = [one for one in self._readings if one.bytecode == bytecode][-1:]
         reading = _Reading(bytecode, examples, read_module(job.read(()), cluster, job.options))

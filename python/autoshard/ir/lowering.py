@@ -14,6 +14,7 @@ import sysconfig
 import traceback
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NoReturn, cast
 
@@ -150,6 +151,16 @@ class LoweredProgram:
     """Kinds of effects that must run in the order of the program."""
     mesh: jax.sharding.Mesh | None = None
     """The devices to compile for, where it was lowered for one of them, or in another order."""
+
+    @cached_property
+    def argument_types(self) -> Any:
+        """Types of arguments, positional ones and by name; JAX makes them anew each time."""
+        return cast(Any, self.stage).args_info
+
+    @cached_property
+    def result_types(self) -> Any:
+        """Types of results, in the tree that the function returns."""
+        return cast(Any, self.stage).out_info
 
     def is_same(self, other: LoweredProgram) -> bool:
         """Does it do the same, maybe for other devices, or called from another line?"""

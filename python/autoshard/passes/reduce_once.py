@@ -120,8 +120,7 @@ def reduced_once(
     trip_count: int = 100,
     known: PlanSummary | None = None,
 ) -> ReducedOnce | None:
-    """The module with those sums reduced once that make the step fastest within the memory: all,
-    half of them, a quarter, and so on, those that save most for a byte first.
+    """The module with those sums reduced once that make the step fastest within the memory.
 
     Args:
         module: Planned; it stays as it is.
@@ -137,66 +136,146 @@ def reduced_once(
     Raises:
         PlanError: There is no plan on the module.
     """
-    start = time.perf_counter()
-    with module.context, mlir.Location.unknown(), no_collection():
-        if not _has_loops(module):
-            return None
-        copy = _Copy.of(module)
-        chains = copy.chains
-        if not chains:
-            return None
+    return SumsOnce(module, cluster, overlap, trip_count).within(limit, known)
 
-        def cost(made: mlir.Module) -> Costed:
-            return cost_of_module(made, cluster, overlap=overlap, trip_count=trip_count)
 
-        costed = cost(copy.module)
-        estimated = costed.summary
-        before = known or summary_on(module) or estimated
+class SumsOnce:
+    """A planned module with some of its sums reduced once: all, half of them, a quarter, and so on,
+    those that save most for a byte first.
+
+    What is written for one limit of memory and not taken stays for the next one.
+    """
+
+    def __init__(
+        self, module: mlir.Module, cluster: Cluster, overlap: float, trip_count: int
+    ) -> None:
+        """Write nothing yet; see ``reduced_once``.
+
+        Raises:
+            PlanError: There is no plan on the module.
+        """
+        self._module, self._cluster = module, cluster
+        self._overlap, self._trip_count = overlap, trip_count
+        self._sums: _Sums | None = None
+        self._summaries: dict[int, PlanSummary] = {}
+        """What was written, by how many sums it reduces once."""
+        self._made: dict[int, _Made] = {}
+        """What of that is still there."""
+        with module.context, mlir.Location.unknown(), no_collection():
+            copy = _Copy.of(module) if _has_loops(module) else None
+            if copy is not None and copy.chains:
+                self._sums, self._copy = _Sums.of(copy, self._cost(copy.module)), copy
+
+    def _cost(self, made: mlir.Module) -> Costed:
+        return cost_of_module(
+            made, self._cluster, overlap=self._overlap, trip_count=self._trip_count
+        )
+
+    def within(self, limit: float, known: PlanSummary | None = None) -> ReducedOnce | None:
+        """The fastest of these within a limit of memory; see ``reduced_once``."""
+        if self._sums is None:
+            return None
+        start = time.perf_counter()
+        with self._module.context, mlir.Location.unknown(), no_collection():
+            before = known or summary_on(self._module) or self._sums.costed.summary
+            count = self._fastest(self._sums, limit, before)
+            if not count:
+                return None
+            made = self._made.pop(count, None) or self._written(self._sums, count)
+            write_plan(made.module, made.costed.imported, made.costed.plan)
+            summary = made.costed.summary.with_history_of(before)
+            seconds = {**summary.planning_seconds, "reduce once": time.perf_counter() - start}
+            summary = replace(
+                summary,
+                overlap=self._overlap,
+                reduced_once=made.said(self._sums),
+                planning_seconds=seconds,
+                memory_limit=before.memory_limit,
+            )
+            made.module.operation.attributes[PLAN] = mlir.StringAttr.get(summary.to_json())
+            return ReducedOnce(made.module, summary)
+
+    def _fastest(self, sums: _Sums, limit: float, before: PlanSummary) -> int:
+        """How many sums it reduces once; 0: it is not faster so."""
+        estimated = sums.costed.summary
         least = min(before.step_seconds, estimated.step_seconds)
         most_seconds = (1 - _LEAST_GAIN) * least
         allowed = max(limit, before.peak_bytes_per_device)
-        more_bytes = [_more_bytes(chain, costed.imported.mesh) for chain in chains]
-        order, saved = _order(costed, chains, more_bytes)
-        at_peak = _more_bytes_at_peak(costed, chains, more_bytes)
-        best: ReducedOnce | None = None
-        count = len(order)
-        while count:
-            known_seconds = most_seconds if best is None else best.summary.step_seconds
-            if estimated.step_seconds - sum(saved[:count]) > known_seconds:
+        best, known_seconds = 0, most_seconds
+        count = 2 * len(sums.order)
+        while count := count // 2:
+            if estimated.step_seconds - sum(sums.saved[:count]) > known_seconds:
                 break  # nor would it be faster if these took no time at all
-            taken = sorted(order[:count])
             # Nothing is written of which it is known that it does not fit.
-            if estimated.peak_bytes_per_device + sum(at_peak[each] for each in taken) > allowed:
-                count //= 2
+            if sums.peak_bytes(count) > allowed:
                 continue
-            if copy.is_rewritten:
-                copy = _Copy.of(module)
-            copy.rewrite(taken)
-            made = copy.module
-            after = cost(made)
-            summary = after.summary
-            fits = summary.peak_bytes_per_device <= allowed
-            if best is not None and best.summary.step_seconds <= summary.step_seconds:
+            summary = self._summary(sums, count)
+            if best and known_seconds <= summary.step_seconds:
                 break  # fewer are slower
+            fits = summary.peak_bytes_per_device <= allowed
             is_faster = _half_hidden_seconds(summary) < _half_hidden_seconds(estimated)
             if fits and is_faster and summary.step_seconds <= most_seconds:
-                write_plan(made, after.imported, after.plan)
-                memory_bytes = sum(more_bytes[number] for number in taken)
-                said = _said([copy.chains[k] for k in taken], costed, after, memory_bytes)
-                summary = replace(
-                    summary.with_history_of(before), overlap=overlap, reduced_once=said
-                )
-                best = ReducedOnce(made, summary)
-            count //= 2
-        if best is None:
-            return None
-        seconds = {
-            **best.summary.planning_seconds,
-            "reduce once": time.perf_counter() - start,
-        }
-        summary = replace(best.summary, planning_seconds=seconds, memory_limit=before.memory_limit)
-        best.module.operation.attributes[PLAN] = mlir.StringAttr.get(summary.to_json())
-        return ReducedOnce(best.module, summary)
+                best, known_seconds = count, summary.step_seconds
+        return best
+
+    def _summary(self, sums: _Sums, count: int) -> PlanSummary:
+        if count not in self._summaries:
+            self._made[count] = self._written(sums, count)
+            self._summaries[count] = self._made[count].costed.summary
+        return self._summaries[count]
+
+    def _written(self, sums: _Sums, count: int) -> _Made:
+        if self._copy.is_rewritten:
+            self._copy = _Copy.of(self._module)
+        copy, numbers = self._copy, sorted(sums.order[:count])
+        copy.rewrite(numbers)
+        return _Made(copy.module, copy.chains, numbers, self._cost(copy.module))
+
+
+@dataclass(frozen=True, slots=True)
+class _Sums:
+    """What is known of the sums of a module before any is rewritten."""
+
+    costed: Costed
+    order: Sequence[int]
+    """Numbers of their chains, what saves most for a byte first."""
+    saved: Sequence[float]
+    """Seconds of a step in which parts of each of these are sent."""
+    more_bytes: Sequence[float]
+    """By number of a chain: what a device holds more of it in loops."""
+    at_peak: Sequence[float]
+    """How much of that there is at the worst moment."""
+
+    @staticmethod
+    def of(copy: _Copy, costed: Costed) -> _Sums:
+        """Sums of a copy of the module that is not rewritten yet."""
+        more_bytes = [_more_bytes(chain, costed.imported.mesh) for chain in copy.chains]
+        order, saved = _order(costed, copy.chains, more_bytes)
+        at_peak = _more_bytes_at_peak(costed, copy.chains, more_bytes)
+        return _Sums(costed, order, saved, more_bytes, at_peak)
+
+    def peak_bytes(self, count: int) -> float:
+        """About what a device needs with so many of them reduced once."""
+        more = sum(self.at_peak[number] for number in self.order[:count])
+        return self.costed.summary.peak_bytes_per_device + more
+
+
+@dataclass(frozen=True, slots=True)
+class _Made:
+    """A copy of the module in which some sums are reduced once."""
+
+    module: mlir.Module
+    chains: Sequence[Chain]
+    """All of them, as they were before."""
+    numbers: Sequence[int]
+    """Those that are rewritten."""
+    costed: Costed
+
+    def said(self, sums: _Sums) -> SumsReducedOnce:
+        """What a plan says of it."""
+        memory_bytes = sum(sums.more_bytes[number] for number in self.numbers)
+        taken = [self.chains[number] for number in self.numbers]
+        return _said(taken, sums.costed, self.costed, memory_bytes)
 
 
 def _half_hidden_seconds(summary: PlanSummary) -> float:

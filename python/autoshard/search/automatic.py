@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from autoshard.cluster import Cluster
 from autoshard.errors import (
@@ -19,7 +20,7 @@ from autoshard.errors import (
     RewrittenWith,
     SlowerPlanError,
 )
-from autoshard.ir import mlir, parse_bytes, print_module
+from autoshard.ir import mlir, parse_bytes
 from autoshard.ir.inline import bytes_of
 from autoshard.passes.memory_limit import memory_limit_of
 from autoshard.passes.optimizer_parallel import OptimizerParallel
@@ -34,7 +35,7 @@ from autoshard.passes.recursive_programming import (
     read_module,
     write_planned,
 )
-from autoshard.passes.reduce_once import reduced_once
+from autoshard.passes.reduce_once import SumsOnce
 from autoshard.planned.summary import PlanSummary, bytes_text, tensors_text
 from autoshard.progress import running
 from autoshard.rewrites.recomputation.marks import has_switches
@@ -109,6 +110,9 @@ class Job:
     """Was all else tried, and found nothing?"""
     last_search: LastSearch | None = None
     """The one before, of this program within more memory, where several are made."""
+    program: object = None
+    """All that ``read`` makes the module of, but for arguments on the host; where it is equal, so
+    is the module. None: nobody says."""
 
     @property
     def memory_limit(self) -> float:
@@ -145,6 +149,8 @@ class Job:
             return self.reduced_once(plan(self.recomputing, on_host))
         found = self.search(on_host)
         if self.changes(found.module):
+            if self.last_search is not None:
+                self.last_search.forget()
             summary = self.finish(found.module, found.summary)
             return self.reduced_once(Planned(found.module, summary))
         if self.has_limit:
@@ -155,14 +161,11 @@ class Job:
         """With what loops add up reduced behind them, if that is faster and fits."""
         if self.cluster is None:
             return planned
-        made = reduced_once(
-            planned.module,
-            self.cluster,
-            self.memory_limit,
-            overlap=self.options.overlap,
-            trip_count=self.options.trip_count,
-            known=planned.summary,
-        )
+        overlap, trip_count = self.options.overlap, self.options.trip_count
+        read = partial(SumsOnce, planned.module, self.cluster, overlap, trip_count)
+        last = self.last_search
+        sums = read() if last is None else last.sums_once(planned.module, read)
+        made = sums.within(self.memory_limit, planned.summary)
         if made is None:
             return planned
         return replace(planned, module=made.module, summary=made.summary, searched=None)
@@ -172,15 +175,13 @@ class Job:
 
         If no plan fits as it is, but it will be spread, the fastest one of all.
         """
-        module = self.read(on_host)
-        last = self.last_search
-        if last is None or self.changes(module):
-            return self._search(module)
-        bytecode = print_module(module, "bytecode")
-        asked = Asked.of(bytecode, self.options, self.spreading, self.recomputing)
+        last, program = self.last_search, (self.program, tuple(on_host))
+        if last is None or self.program is None:
+            return self._search(self.read(on_host))
+        asked = Asked.of(program, self.options, self.spreading, self.recomputing)
         known = last.within(asked, self.memory_limit)
         if known is None:
-            return last.searched(asked, self.memory_limit, lambda: self._search(module))
+            return last.searched(asked, self.memory_limit, lambda: self._search(self.read(on_host)))
         return self._not_slower(replace(known, options=self.options))
 
     def _search(self, module: mlir.Module) -> PlannedProgram:

@@ -5,24 +5,26 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from autoshard.ir import mlir
 from autoshard.passes.optimizer_parallel import OptimizerParallel
 from autoshard.passes.recompute import Recompute
 from autoshard.passes.recursive_programming import PlannedProgram, RecursiveProgramming
+from autoshard.passes.reduce_once import SumsOnce
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
     """What a search is asked, besides memory and time."""
 
-    bytecode: bytes
-    """The program."""
+    program: object
+    """The program, or what it is read from."""
     options: RecursiveProgramming
     spreading: OptimizerParallel | None
     recomputing: Recompute | None
 
     @staticmethod
     def of(
-        bytecode: bytes,
+        program: object,
         options: RecursiveProgramming,
         spreading: OptimizerParallel | None,
         recomputing: Recompute | None,
@@ -31,7 +33,7 @@ class Asked:
         options = replace(options, memory_limit="", time_limit=None)
         if recomputing is not None:
             recomputing = replace(recomputing, memory_limit="")
-        return Asked(bytecode, options, spreading, recomputing)
+        return Asked(program, options, spreading, recomputing)
 
 
 class LastSearch:
@@ -43,6 +45,7 @@ class LastSearch:
 
     def __init__(self) -> None:
         self._known: tuple[Asked, float, PlannedProgram] | None = None
+        self._sums: SumsOnce | None = None
 
     def within(self, asked: Asked, limit: float) -> PlannedProgram | None:
         """What was found, if a search within less memory is no use; it stands on its module.
@@ -68,7 +71,24 @@ class LastSearch:
             limit: Bytes that a plan may use of a device.
             search: Finds a plan and writes it to its module, which nothing else is done to.
         """
-        self._known = None  # the module goes before there is another one
+        self.forget()  # the module goes before there is another one
         found = search()
         self._known = asked, limit, found
         return found
+
+    def forget(self) -> None:
+        """Keep nothing: the module is changed."""
+        self._known = self._sums = None
+
+    def sums_once(self, module: mlir.Module, read: Callable[[], SumsOnce]) -> SumsOnce:
+        """The sums of a planned module; those of what was found are read once.
+
+        Args:
+            module: Any.
+            read: Reads them.
+        """
+        if self._known is None or self._known[2].module is not module:
+            return read()
+        if self._sums is None:
+            self._sums = read()
+        return self._sums

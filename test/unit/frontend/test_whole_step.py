@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -58,3 +59,26 @@ def test_two_readings_tell_what_a_third_one_would(monkeypatch: pytest.MonkeyPatc
         own = WholeSteps(job_of).search(*point)
         assert shared.is_held_back == own.is_held_back
         assert shared.seconds == pytest.approx(own.seconds, rel=1e-9)
+
+
+def test_the_second_reading_is_in_micro_batches_that_are_there() -> None:
+    read = list[int]()
+
+    def job_read(source: Any, request: Request) -> Any:
+        job = job_of(source, request)
+
+        def module(on_host: Any) -> Any:
+            read.append(request.micro_batch_count)
+            return job.read(on_host)
+
+        return replace(job, read=module)
+
+    steps, first = WholeSteps(job_read), asked(2, 8)
+    program = first[0].program
+    steps.search(*first, 4)
+    other = asked(2, 16, program)
+    found = steps.search(*other, 4)
+    assert read == [8, 4]
+    own = WholeSteps(job_of).search(*other)
+    assert found.is_held_back == own.is_held_back
+    assert found.seconds == pytest.approx(own.seconds, rel=1e-9)

@@ -373,6 +373,28 @@ def test_what_is_known_not_to_fit_is_not_written(monkeypatch):
     assert written == [1, 2, 1]
 
 
+def test_what_was_written_for_one_limit_is_taken_for_the_next(monkeypatch):
+    """Both sums are reduced once within much memory, and known to need too much within less."""
+    written, write = [], reduce_once.write_chains
+
+    def counted(chains, mesh):
+        written.append(len(chains))
+        write(chains, mesh)
+
+    monkeypatch.setattr(reduce_once, "write_chains", counted)
+    cluster, few = whole_products("v5p:2x2x1"), 45 << 20
+    sums = reduce_once.SumsOnce(planned_module(TWO, "dp=4"), cluster, 0.0, 100)
+    more, less = sums.within(1e9), sums.within(few)
+    counts = [None if made is None else made.summary.reduced_once.count for made in (more, less)]
+    assert counts == [2, 1]
+    assert written == [2, 1]
+    alone = reduced_once(planned_module(TWO, "dp=4"), cluster, few)
+    assert less is not None
+    assert alone is not None
+    assert less.summary.reduced_once == alone.summary.reduced_once
+    assert less.summary.step_seconds == alone.summary.step_seconds
+
+
 def test_a_step_without_memory_for_it_stays_as_it_is():
     assert reduced_once(planned_module(TWO, "dp=4"), Cluster.of("h100:4"), 1.0) is None
 

@@ -38,7 +38,8 @@ class Counted:
 
         options = RecursiveProgramming(memory_limit=str(limit))
         recomputing = Recompute(choose="marks", memory_limit=str(limit))
-        return replace(self.job, read=read, options=options, recomputing=recomputing).plan()
+        asked = {"options": options, "recomputing": recomputing}
+        return replace(self.job, read=read, program=text, **asked).plan()
 
 
 @pytest.fixture

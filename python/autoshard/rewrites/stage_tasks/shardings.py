@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from functools import lru_cache
 
@@ -9,6 +10,8 @@ from autoshard.errors import AutoshardError
 from autoshard.ir import mlir, place
 from autoshard.ir.attributes import MHLO_SHARDING
 from autoshard.sharding.hlo_text import NamedHlo, parse_hlo, to_v2
+
+_BRACE = re.compile("[{}]")
 
 
 def shardings_of(op: mlir.Operation) -> list[str | None]:
@@ -32,6 +35,24 @@ def shardings_of(op: mlir.Operation) -> list[str | None]:
 @lru_cache(maxsize=64)
 def _elements(text: str) -> tuple[str, ...]:
     """Those of a tuple, as texts."""
+    if not text.startswith("{{") or '"' in text:
+        return _canonical(text)
+    found: list[str] = []
+    depth, start = 0, 0
+    for brace in _BRACE.finditer(text):
+        if brace[0] == "{":
+            start = brace.start() if depth == 1 else start
+            depth += 1
+            continue
+        depth -= 1
+        if depth == 1:
+            found += _canonical(text[start : brace.end()])
+    return tuple(found)
+
+
+@lru_cache(maxsize=4096)
+def _canonical(text: str) -> tuple[str, ...]:
+    """One text, or those of a tuple; a loop has thousands of elements, and few that differ."""
     read = parse_hlo(text)
     elements = read if isinstance(read, tuple) else (read,)
     return tuple(
