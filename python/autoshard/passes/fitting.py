@@ -51,6 +51,9 @@ Llama 2 7B on v5p:2x2x4 within 75% and ViT-L on v5e:4x4 within 50% of their memo
 0.402 s, without 0.950 and 0.408; with half of the bytes 0.930 and 0.414 (2026-11-27).
 """
 
+MOST_OFF = 1.1
+"""How much less than estimated a rewritten module may need, at most."""
+
 _WITHIN_REACH = 1.1
 """What needs more than so many times the limit will not fit either if less is asked for."""
 
@@ -411,7 +414,7 @@ class Fitting:
             rules: What may become of values.
             share: Part of the copies that may be written for this.
         """
-        left = int(share * _MOST_OPS_IMPROVED) // self.copies.first.costed.imported.program.num_ops
+        left = self.copies_left(share)
         tried: list[tuple[dict[int, Fate], dict[int, Fate]]] = []
         while (now := self._newest(rules)) is not None and now.first is not None:
             if self.is_beaten:
@@ -433,6 +436,10 @@ class Fitting:
                 self._write(other, self.aim, rules)
             if self._newest(rules) is now:
                 return
+
+    def copies_left(self, share: float) -> int:
+        """Copies that may be written to change single decisions, of all that may be this part."""
+        return int(share * _MOST_OPS_IMPROVED) // self.copies.first.costed.imported.program.num_ops
 
     def reach(self, rules: Rules) -> None:
         """Where nothing fits but comes close, decide for much less: other values go then.
