@@ -323,7 +323,13 @@ void bind_effects(nb::module_& module) {
             const Answer found = self.answer(fates_of(self, fates), stacks);
             return std::pair(found.excess, found.seconds);
           },
-          "fates"_a, "stacks"_a, "The same: bytes above the limit, and seconds alone.");
+          "fates"_a, "stacks"_a, "The same: bytes above the limit, and seconds alone.")
+      .def(
+          "least_excess",
+          [](const Effects& self, const nb::bytes& fates) {
+            return self.least_excess(fates_of(self, fates));
+          },
+          "fates"_a, "Bytes above the limit of that answer's at least, without stacks.");
 }
 
 }  // namespace

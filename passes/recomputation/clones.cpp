@@ -2,10 +2,14 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <limits>
 #include <utility>
 
 namespace autoshard::recomputation {
 namespace {
+
+/// A point behind all others.
+constexpr std::int32_t never = std::numeric_limits<std::int32_t>::max();
 
 struct ValueState {
   std::uint32_t run = 0;  ///< of which it is; of an older one it says nothing
@@ -21,6 +25,9 @@ struct ValueState {
   std::int32_t copy_end = 0;
   /// The last reader that was found to read it, and its copy.
   std::int32_t reader[2] = {-1, -1};
+  /// The point before which nothing lives longer for those who read it, or its copy, if it is
+  /// fused.
+  std::int32_t quiet[2] = {0, 0};
   /// The last search, or batch, that met it.
   std::int32_t seen = -1, input_of = -1;
   std::int32_t last_use = 0;  ///< place in a batch
@@ -126,10 +133,13 @@ class Builder {
   /// A dropped value takes no memory from its last reader to `point`, if that is behind.
   void free_until(std::int32_t number, std::int32_t point);
   /// The op at `position` reads a value or its copy, or what a fusion makes that of: these
-  /// live until then.
-  void read(std::int32_t number, std::int32_t position, bool is_copy);
-  /// Was nothing of that changed, and does it live until then anyway?
-  bool is_read_as_before(std::int32_t number, std::int32_t position) const;
+  /// live until then. Returns the first point at which reading it again may change anything:
+  /// what was made is read as it was made, and what it is made of only lives longer.
+  std::int32_t read(std::int32_t number, std::int32_t position, bool is_copy);
+  /// The same where nothing of that was changed, and it lives until then anyway; else 0.
+  std::int32_t end_as_before(std::int32_t number, std::int32_t position) const;
+  /// The first point at which reading a value in memory may change anything.
+  std::int32_t quiet_end(std::int32_t number) const;
   void read_copy(std::int32_t number, std::int32_t point);
   void read_original(std::int32_t number, std::int32_t point);
   /// Does an op, as it stands in the program, read the copy of an operand?
@@ -403,37 +413,64 @@ void Builder::free_until(std::int32_t number, std::int32_t point) {
   add(point, block_.values[number].bytes);
 }
 
-void Builder::read(std::int32_t number, std::int32_t position, bool is_copy) {
+std::int32_t Builder::read(std::int32_t number, std::int32_t position, bool is_copy) {
   const Value& value = block_.values[number];
-  if (value.storage == Storage::free) return;
-  if (!is_copy && is_read_as_before(number, position)) return;
-  if (of(number).reader[is_copy] == position) return;
-  of(number).reader[is_copy] = position;
+  if (value.storage == Storage::free) return never;
+  const std::int32_t point = block_.ops[position].point;
+  if (!is_copy) {
+    const std::int32_t end = end_as_before(number, position);
+    if (end > 0) return end;
+  }
   if (value.storage != Storage::fused || value.maker < 0) {
-    const std::int32_t point = block_.ops[position].point;
-    if (is_copy) {
-      read_copy(number, point);
-    } else {
-      read_original(number, point);
+    if (of(number).reader[is_copy] != position) {
+      of(number).reader[is_copy] = position;
+      if (is_copy) {
+        read_copy(number, point);
+      } else {
+        read_original(number, point);
+      }
     }
-    return;
+    return is_copy ? of(number).copy_end : quiet_end(number);
   }
+  if (of(number).quiet[is_copy] > point) return of(number).quiet[is_copy];
+  if (of(number).reader[is_copy] == position) return of(number).quiet[is_copy];
+  of(number).reader[is_copy] = position;
+  std::int32_t quiet = never;
   for (const std::int32_t operand : block_.operands[value.maker]) {
-    read(operand, position,
-         is_copy ? copy_reads_copy(number, operand) : reads_copy(value.maker, operand));
+    const bool reads =
+        is_copy ? copy_reads_copy(number, operand) : reads_copy(value.maker, operand);
+    quiet = std::min(quiet, read(operand, position, reads));
   }
+  return of(number).quiet[is_copy] = quiet;
 }
 
-bool Builder::is_read_as_before(std::int32_t number, std::int32_t position) const {
+std::int32_t Builder::end_as_before(std::int32_t number, std::int32_t position) const {
   const std::int32_t point = block_.ops[position].point;
+  std::int32_t end = never;
   const auto is_there = [&](std::int32_t one) {
     if (states_.is_touched(one)) return false;
     const Value& value = block_.values[one];
     if (value.storage == Storage::fused && value.maker >= 0) return !value.has_many_sources;
-    return value.end > point || value.end <= 0 || value.maker < 0 || !value.is_counted;
+    if (value.end <= 0 || value.maker < 0 || !value.is_counted) return true;
+    end = std::min(end, value.end);
+    return value.end > point;
   };
   const auto sources = block_.sources[number];
-  return is_there(number) && std::all_of(sources.begin(), sources.end(), is_there);
+  const bool are_there =
+      is_there(number) && std::all_of(sources.begin(), sources.end(), is_there);
+  return are_there ? end : 0;
+}
+
+std::int32_t Builder::quiet_end(std::int32_t number) const {
+  const Value& value = block_.values[number];
+  // When the copy of a dropped one is made its last reader counts.
+  if (states_.is_touched(number) && of(number).dropped >= 0 && of(number).copy_end == 0) {
+    return 0;
+  }
+  if (is_sent(number) || !value.is_counted || value.maker < 0 || of(number).end <= 0) {
+    return never;
+  }
+  return of(number).end;
 }
 
 void Builder::read_copy(std::int32_t number, std::int32_t point) {

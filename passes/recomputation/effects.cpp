@@ -67,4 +67,22 @@ Answer Effects::answer(std::span<const Fate> fates, const StackChanges& stacks) 
   return decided(fates, stacks, false).answer;
 }
 
+double Effects::least_excess(std::span<const Fate> fates) const {
+  std::vector<double> change(live_.size() + 1);
+  for (std::size_t at = 0; at < members_.size(); ++at) {
+    if (fates[at] == Fate::keep) continue;
+    const Dropped& gap = members_[at].gap;
+    const Value& value = block_.values[gap.number];
+    const std::int32_t end = std::min(value.end, block_.num_points);
+    change[std::min(block_.ops[std::max(gap.early, 0)].point + 1, end)] -= value.bytes;
+    change[end] += value.bytes;
+  }
+  double bytes = 0, excess = 0;
+  for (std::size_t point = 0; point < live_.size(); ++point) {
+    bytes += change[point];
+    excess += std::max(0.0, live_[point] + bytes - limit_);
+  }
+  return excess;
+}
+
 }  // namespace autoshard::recomputation

@@ -67,6 +67,9 @@ class Effects {
   Effect effect(std::span<const Fate> fates, const StackChanges& stacks) const;
   /// The same without what is written for it.
   Answer answer(std::span<const Fate> fates, const StackChanges& stacks) const;
+  /// Bytes above the limit of at least that answer's, in a small part of its time: what goes
+  /// takes no memory while it waits, and nothing for that lives longer. Without stacks.
+  double least_excess(std::span<const Fate> fates) const;
 
  private:
   /// The effect but for `live`; of `clones.change` all that changes.

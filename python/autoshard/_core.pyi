@@ -2035,6 +2035,9 @@ class Effects:
     def answer(self, fates: bytes, stacks: StackChanges) -> tuple[float, float]:
         """The same: bytes above the limit, and seconds alone."""
 
+    def least_excess(self, fates: bytes) -> float:
+        """Bytes above the limit of that answer's at least, without stacks."""
+
 class OpKind:
     """What all ops of one class are; see passes/recomputation/read_block.h."""
 

@@ -51,6 +51,9 @@ Llama 2 7B on v5p:2x2x4 within 75% and ViT-L on v5e:4x4 within 50% of their memo
 0.402 s, without 0.950 and 0.408; with half of the bytes 0.930 and 0.414 (2026-11-27).
 """
 
+MOST_OFF = 1.1
+"""How much less than estimated a rewritten module may need, at most."""
+
 _WITHIN_REACH = 1.1
 """What needs more than so many times the limit will not fit either if less is asked for."""
 
@@ -156,6 +159,7 @@ class Copies:
         """
         self.first, self.original, self.cost = first, original, cost
         self.block = Block(first.costed)
+        self._blocks: dict[int, Block] = {}
         self.without = first.peak_bytes
         """Bytes that it needs as it is."""
         live = float(live_on_device(self.block).max(initial=0.0))
@@ -193,29 +197,49 @@ class Copies:
         """A copy rewritten to need so many bytes; is there nothing left to choose?"""
         limit = wanted - self.beside
         copy = parse_bytes(self.original, self.first.module.context, "recompute")
-        if choice.chosen:
-            trial = Trial(copy, write_choice(choice, lambda: self.cost(copy), copy))
-        else:
-            trial = Trial(copy, self.cost(copy))
+        # Until it is rewritten, what is decided is read of the first module.
+        trial = Trial(copy, self.first.costed)
+        self._write(choice, trial)
         trial.first = choice
         # main first: what is dropped there is computed again once, in a loop in each trip
         if not self._decide_stacks(choice, trial, limit, rules):
-            return trial, False
+            return self._costed(trial), False
         if not self.has_loops:
-            return trial, True
+            return self._costed(trial), True
         beside: Block | None = None
         for number in range(1, len(blocks_of(trial.costed))):
             if beside is not None and beside.costed is not trial.costed:
                 beside = None
-            block = Block(trial.costed, number, beside)
+            block = self._block(trial, number, beside)
             beside = beside or block
             choice = choose(block, limit, rules)
             trial.add(choice)
-            if choice.chosen:
-                trial.costed = write_choice(choice, lambda: self.cost(copy))
+            self._write(choice, trial)
             if not self._decide_stacks(choice, trial, limit, rules):
-                return trial, False
-        return trial, True
+                return self._costed(trial), False
+        return self._costed(trial), True
+
+    def _block(self, trial: Trial, number: int, beside: Block | None) -> Block:
+        """A block of a module; those of the first one are read once."""
+        if trial.costed is not self.first.costed:
+            return Block(trial.costed, number, beside)
+        if number not in self._blocks:
+            self._blocks[number] = Block(trial.costed, number, self.block)
+        return self._blocks[number]
+
+    def _write(self, choice: Choice, trial: Trial) -> None:
+        """Rewrite a copy as decided, if something goes."""
+        if not choice.chosen:
+            return
+        is_first = trial.costed is self.first.costed
+        copy = trial.module if is_first else None
+        trial.costed = write_choice(choice, lambda: self.cost(trial.module), copy)
+
+    def _costed(self, trial: Trial) -> Trial:
+        """With the costs of its own module, if nothing was written."""
+        if trial.costed is self.first.costed:
+            trial.costed = self.cost(trial.module)
+        return trial
 
     def _decide_stacks(self, choice: Choice, trial: Trial, limit: float, rules: Rules) -> bool:
         """Decide for the stacks of a block again, after the first choice for all of the block.
@@ -411,7 +435,7 @@ class Fitting:
             rules: What may become of values.
             share: Part of the copies that may be written for this.
         """
-        left = int(share * _MOST_OPS_IMPROVED) // self.copies.first.costed.imported.program.num_ops
+        left = self.copies_left(share)
         tried: list[tuple[dict[int, Fate], dict[int, Fate]]] = []
         while (now := self._newest(rules)) is not None and now.first is not None:
             if self.is_beaten:
@@ -433,6 +457,10 @@ class Fitting:
                 self._write(other, self.aim, rules)
             if self._newest(rules) is now:
                 return
+
+    def copies_left(self, share: float) -> int:
+        """Copies that may be written to change single decisions, of all that may be this part."""
+        return int(share * _MOST_OPS_IMPROVED) // self.copies.first.costed.imported.program.num_ops
 
     def reach(self, rules: Rules) -> None:
         """Where nothing fits but comes close, decide for much less: other values go then.

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from autoshard.passes.fitting import Copies, Fitting, Trial
+from autoshard.passes.fitting import MOST_OFF, Copies, Fitting, Trial
 from autoshard.rewrites.recomputation.question import Rules
 
 _LEAST = 0.3
@@ -28,7 +28,8 @@ _MOST_OPS = 1_500
 class LeastMemory(Fitting):
     """Rewritten copies of a module that need less and less.
 
-    Which ones are written depends on the module alone; ``fitting`` is the best within the limit.
+    Which ones are written depends on the module alone, but for large ones that cannot fit the
+    limit by their estimates; ``fitting`` is the best within it.
     """
 
     def __init__(self, copies: Copies, limit: float) -> None:
@@ -42,12 +43,24 @@ class LeastMemory(Fitting):
         num_ops = self.copies.first.costed.imported.program.num_ops
         rungs = min(_MOST_RUNGS, max(_LEAST_RUNGS, _MOST_OPS // num_ops))
         for rules in ways if rungs > _LEAST_RUNGS else ways[-1:]:
+            if not self._is_near(self.copies.least_bytes(self._accepted, rules)):
+                continue
             for rung in range(1, rungs + 1):
                 wanted = _LEAST ** (rung / rungs) * self.copies.without
                 choice = self.choice(wanted, rules)
-                if choice.chosen or self.copies.has_loops:
+                needed = self.copies.beside + choice.peak_bytes
+                if (choice.chosen or self.copies.has_loops) and self._is_near(needed):
                     self.write(choice, wanted, rules)
             self.improve(rules, 1 / len(ways))
+
+    def _is_near(self, estimated: float) -> bool:
+        """Could so many bytes by an estimate fit the limit, or what single changes make of them?
+
+        Of values of loops estimates know too little.
+        """
+        if self.copies.has_loops or self.copies_left(1.0) > 0:
+            return True
+        return estimated <= MOST_OFF * self._accepted
 
     def _newest(self, rules: Rules) -> Trial | None:
         return self.least if rules.host else self.least_without_host

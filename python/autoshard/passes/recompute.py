@@ -46,7 +46,7 @@ from autoshard.ir.garbage import no_collection
 from autoshard.ir.inline import bytes_of, inline_calls, replace_body
 from autoshard.ir.module import functions_of
 from autoshard.passes.base import Pass
-from autoshard.passes.fitting import Copies, Fitting, Trial
+from autoshard.passes.fitting import MOST_OFF, Copies, Fitting, Trial
 from autoshard.passes.host_offload import offload_planned
 from autoshard.passes.least_memory import LeastMemory
 from autoshard.passes.memory_limit import MEMORY_MARGIN, memory_limit_of, read_bytes_text
@@ -65,9 +65,6 @@ from autoshard.rewrites.recomputation.choice import Choice
 from autoshard.rewrites.recomputation.kept import check_gathers, keep_gathered, keep_in_loops
 from autoshard.rewrites.recomputation.marks import has_switches, keep_marked
 from autoshard.rewrites.recomputation.question import Rules
-
-_MOST_OFF = 1.1
-"""How much less than estimated a rewritten module may need, at most."""
 
 
 @dataclass(frozen=True)
@@ -242,7 +239,7 @@ class FittedPlans:
             if self.copies.has_loops:  # what becomes of their values is decided later
                 return True
             least = self.copies.least_bytes(limit, rules_of(self.options))
-        return least <= _MOST_OFF * limit
+        return least <= MOST_OFF * limit
 
     def within(
         self, limit: float, most_seconds: float = inf, most_estimated: float = inf

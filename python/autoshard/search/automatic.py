@@ -41,6 +41,7 @@ from autoshard.progress import running
 from autoshard.rewrites.recomputation.marks import has_switches
 from autoshard.search.inputs import inputs_alike
 from autoshard.search.last_search import Asked, LastSearch
+from autoshard.search.searches import SearchedProgram, Searches
 
 ALL_MEMORY = "1e30"
 """Bytes that no plan needs."""
@@ -113,6 +114,8 @@ class Job:
     program: object = None
     """All that ``read`` makes the module of, but for arguments on the host; where it is equal, so
     is the module. None: nobody says."""
+    searches: Searches | None = None
+    """What was searched before in the same planning, with values computed again."""
 
     @property
     def memory_limit(self) -> float:
@@ -146,7 +149,11 @@ class Job:
     def _planned(self, on_host: Sequence[int]) -> Planned:
         if self.recomputing is not None and self.recomputing.decides:
             plan = self._plan_at_last if self.is_last else self._plan_recomputing
-            return self.reduced_once(plan(self.recomputing, on_host))
+            searches = self.searches or Searches()
+            known = searches.of(on_host, lambda: self.read_flat(on_host))
+            planned = plan(self.recomputing, known)
+            searches.taken(on_host)
+            return self.reduced_once(planned)
         found = self.search(on_host)
         if self.changes(found.module):
             if self.last_search is not None:
@@ -296,7 +303,7 @@ class Job:
             cost_model=found.cost_model,
         )
 
-    def _plan_recomputing(self, recomputing: Recompute, on_host: Sequence[int]) -> Planned:
+    def _plan_recomputing(self, recomputing: Recompute, known: SearchedProgram) -> Planned:
         """The fastest of several plans that fit once values are computed again.
 
         A plan that fits as it is may have to cut more, and send more, than one whose activations
@@ -307,7 +314,6 @@ class Job:
             DoesNotFitError: None fits; of all plans the one that needs least.
         """
         limit = self.memory_limit
-        program = self.read_flat(on_host)
         best: Planned | None = None
         failed: list[DoesNotFitError] = []
         hopeless: list[FittedPlans] = []
@@ -325,9 +331,8 @@ class Job:
             if limit * factor < least and is_known:
                 break  # no plan keeps within this, nor is its error asked for
             allowed = str(limit * factor) if math.isfinite(factor) else ALL_MEMORY
-            options = replace(self.options, memory_limit=allowed)
             try:
-                found = self.searched(program, options)
+                found = self.searched_once(known, allowed)
             except DoesNotFitError as error:
                 refused = error
                 break  # nor does anything fit less memory
@@ -335,16 +340,16 @@ class Job:
             last_seconds = found.summary.step_seconds
             free = free or found
             least = max(least, least_bytes(found))
-            known = self.most_seconds if best is None else step_seconds(best)
-            if last_seconds >= min(known, self.most_free_seconds):
+            most_seconds = self.most_seconds if best is None else step_seconds(best)
+            if last_seconds >= min(most_seconds, self.most_free_seconds):
                 break  # and computing again only adds to it
-            fitted = self.fitted_plans(found, recomputing)
+            fitted = self.fitted_once(known, found, recomputing)
             others_follow = factor > 1 and not running().is_interrupted
-            if others_follow and not fitted.may_fit(self._limit_of(recomputing)):
+            if others_follow and not fitted.may_fit(self.limit_of(recomputing)):
                 hopeless.append(fitted)
                 continue
             try:
-                planned = self._within(fitted, recomputing, known, estimated)
+                planned = self._within(fitted, recomputing, most_seconds, estimated)
             except DoesNotFitError as error:
                 failed.append(error)
             except SlowerPlanError:
@@ -352,7 +357,7 @@ class Job:
             else:
                 if best is None or step_seconds(planned) < step_seconds(best):
                     best, estimated = planned, planned.estimated_seconds
-                if planned.module is program.module:
+                if planned.module is known.program.module:
                     break  # it fits as it is
             if running().is_interrupted:
                 break
@@ -371,20 +376,19 @@ class Job:
         free_seconds = 0.0 if free is None else free.summary.step_seconds
         try:
             if best is None:
-                best = self._at_last(program, free, refused, failed, recomputing)
+                best = self._at_last(known, free, refused, failed, recomputing)
         except DoesNotFitError as error:
             error.free_seconds = free_seconds
             raise
         return replace(best, free_seconds=free_seconds)
 
-    def _plan_at_last(self, recomputing: Recompute, on_host: Sequence[int]) -> Planned:
-        program = self.read_flat(on_host)
-        found = self.searched(program, replace(self.options, memory_limit=ALL_MEMORY))
-        return self._least_of(program, found, None, recomputing)
+    def _plan_at_last(self, recomputing: Recompute, known: SearchedProgram) -> Planned:
+        found = self.searched_once(known, ALL_MEMORY)
+        return _least_of(self, known, found, None, recomputing)
 
     def _at_last(
         self,
-        program: ReadProgram,
+        known: SearchedProgram,
         free: PlannedProgram | None,
         refused: DoesNotFitError | None,
         failed: Sequence[DoesNotFitError],
@@ -400,45 +404,10 @@ class Job:
         is_asked = self.insists and is_near and math.isinf(self.most_seconds)
         if free is None or not is_asked:
             raise closest
-        return self._least_of(program, free, refused, recomputing)
+        return _least_of(self, known, free, refused, recomputing)
 
-    def _least_of(
-        self,
-        program: ReadProgram,
-        free: PlannedProgram,
-        refused: DoesNotFitError | None,
-        recomputing: Recompute,
-    ) -> Planned:
-        """What fits of plans that need less and less: the same ones are tried for all limits.
-
-        Args:
-            program: What is planned.
-            free: Its plan with all the memory there could be.
-            refused: What the search found nothing within, if there was such a limit.
-            recomputing: What may become of values.
-
-        Raises:
-            DoesNotFitError: Nothing fits; of all that was tried with what needs least.
-        """
-        limit = self._limit_of(recomputing)
-        best: Planned | None = None
-        failed: list[DoesNotFitError] = []
-        for found in _of_less(self, program, free, refused):
-            if best is not None and found.summary.step_seconds >= step_seconds(best):
-                break
-            try:
-                planned = planned_of(self.fitted_plans(found, recomputing).within_least(limit))
-            except DoesNotFitError as error:
-                failed.append(error)
-            else:
-                best = planned if best is None else min(best, planned, key=step_seconds)
-            if running().is_interrupted:
-                break
-        if best is None:
-            raise min(failed, key=lambda error: error.peak_bytes)
-        return best
-
-    def _limit_of(self, recomputing: Recompute) -> float:
+    def limit_of(self, recomputing: Recompute) -> float:
+        """Bytes that what is computed again may use of a device."""
         return memory_limit_of(self._cluster, recomputing.memory_limit)
 
     def _within(
@@ -455,7 +424,20 @@ class Job:
             SlowerPlanError: Nothing does in less than ``most_seconds`` of a step, or in less than
                 ``most_estimated`` by an estimate.
         """
-        return planned_of(fitted.within(self._limit_of(recomputing), most_seconds, most_estimated))
+        return planned_of(fitted.within(self.limit_of(recomputing), most_seconds, most_estimated))
+
+    def searched_once(self, known: SearchedProgram, memory_limit: str) -> PlannedProgram:
+        """As ``searched``, within a limit, if that was not searched before."""
+        options = replace(self.options, memory_limit=memory_limit)
+        return known.searched(
+            float(memory_limit), self.most_seconds, lambda: self.searched(known.program, options)
+        )
+
+    def fitted_once(
+        self, known: SearchedProgram, found: PlannedProgram, recomputing: Recompute
+    ) -> FittedPlans:
+        """As ``fitted_plans``, if these were not made before."""
+        return known.fitted(found, recomputing, lambda: self.fitted_plans(found, recomputing))
 
     def fitted_plans(self, found: PlannedProgram, recomputing: Recompute) -> FittedPlans:
         """A plan of the search, spread, to be computed again within different limits."""
@@ -469,8 +451,49 @@ class Job:
         return FittedPlans(module, self._cluster, recomputing, costed)
 
 
+def _least_of(
+    job: Job,
+    known: SearchedProgram,
+    free: PlannedProgram,
+    refused: DoesNotFitError | None,
+    recomputing: Recompute,
+) -> Planned:
+    """What fits of plans that need less and less: the same ones are tried for all limits.
+
+    Args:
+        job: What is planned.
+        known: Its program.
+        free: Its plan with all the memory there could be.
+        refused: What the search found nothing within, if there was such a limit.
+        recomputing: What may become of values.
+
+    Raises:
+        DoesNotFitError: Nothing fits; of all that was tried with what needs least.
+    """
+    limit = job.limit_of(recomputing)
+    best: Planned | None = None
+    failed: list[DoesNotFitError] = []
+    for found in _of_less(lambda less: job.searched_once(known, less), free, refused):
+        if best is not None and found.summary.step_seconds >= step_seconds(best):
+            break
+        try:
+            fitted = job.fitted_once(known, found, recomputing)
+            planned = planned_of(fitted.within_least(limit))
+        except DoesNotFitError as error:
+            failed.append(error)
+        else:
+            best = planned if best is None else min(best, planned, key=step_seconds)
+        if running().is_interrupted:
+            break
+    if best is None:
+        raise min(failed, key=lambda error: error.peak_bytes)
+    return best
+
+
 def _of_less(
-    job: Job, program: ReadProgram, free: PlannedProgram, refused: DoesNotFitError | None
+    search: Callable[[str], PlannedProgram],
+    free: PlannedProgram,
+    refused: DoesNotFitError | None,
 ) -> Iterator[PlannedProgram]:
     """Plans of the search, the first with all memory, the last the one that needs least."""
     yield free
@@ -481,7 +504,7 @@ def _of_less(
             less = refused.peak_bytes
             continue
         try:
-            found = job.searched(program, replace(job.options, memory_limit=str(less)))
+            found = search(str(less))
         except DoesNotFitError as error:
             if is_last:
                 return

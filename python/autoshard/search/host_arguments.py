@@ -29,6 +29,7 @@ from autoshard.search.automatic import (
     step_seconds,
 )
 from autoshard.search.host_candidates import Candidate
+from autoshard.search.searches import Searches
 
 MORE_ARGUMENTS = 4
 """So many times as many arguments go to the host where those that did do not suffice."""
@@ -66,6 +67,7 @@ def plan_with_host(
             known.append(candidates())
         return list(known[0])
 
+    job = replace(job, searches=Searches())
     last, job = job, replace(job, insists=False)
     try:
         found, count = _with_arguments(job, plan, waiting, name_of)
@@ -73,7 +75,8 @@ def plan_with_host(
         is_near = error.peak_bytes <= WITHIN_REACH * error.memory_limit
         if job.recomputing is None or not (last.insists and is_near):
             raise
-        return _with_all_or_none(replace(last, is_last=True), plan, waiting(), name_of)
+        missing = error.peak_bytes - error.memory_limit
+        return _with_all_or_none(replace(last, is_last=True), plan, waiting(), name_of, missing)
     if running().is_interrupted:
         return found
     if job.recomputing is None or not any(one.decision == "host" for one in _decided(found)):
@@ -100,13 +103,14 @@ def _with_all_or_none(
     plan: Callable[[Job, Sequence[int]], Planned],
     waiting: Sequence[Candidate],
     name_of: Callable[[int], str],
+    missing: float,
 ) -> Planned:
-    """With no argument on the host, else with all: what needs least, where nothing fitted.
+    """With no argument on the host, else with all: what needs least, where nothing fitted and so
+    many bytes are missing.
 
     Raises:
         DoesNotFitError: Nor does that.
     """
-    missing = math.inf
     for on_host in ((), waiting) if waiting else ((),):
         end_if_interrupted()
         tried = _with_these(job, plan, on_host)

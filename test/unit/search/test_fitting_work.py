@@ -15,6 +15,7 @@ from plan_cases import whole_products
 import autoshard
 from autoshard.errors import DoesNotFitError, SlowerPlanError
 from autoshard.frontend import planning
+from autoshard.ir.inline import bytes_of
 from autoshard.passes import fitting, recompute
 from autoshard.passes.recursive_programming import (
     PlannedProgram,
@@ -109,6 +110,56 @@ def test_moves_of_stacks_are_costed_with_what_else_is_written(
     assert sent
     assert min(sent) == 1
     assert len({id(one.imported.rules) for one in costed}) == 1, "rules are made once"
+
+
+def test_a_copy_is_not_costed_before_it_is_rewritten(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing goes in ``main``, of which each copy says what the first module says."""
+
+    def updates(weights: Any, batches: Any) -> Any:
+        def loss(weights: Any, x: Any) -> Any:
+            def layer(h: Any, weight: Any) -> Any:
+                return jnp.tanh(jnp.tanh(h @ weight) @ weight), None
+
+            return jnp.sum(jax.lax.scan(layer, x, weights)[0] ** 2)
+
+        def update(weights: Any, x: Any) -> Any:
+            return weights - jax.grad(loss)(weights, x), None
+
+        return jax.lax.scan(update, weights, batches)[0]
+
+    x = jax.ShapeDtypeStruct((2, 1 << 12, 64), jnp.float32)
+    step, cluster = (updates, ARGUMENTS[0], x), whole_products("v5e:1x2")
+    free = autoshard.plan(*step, cluster=cluster).peak_bytes
+    costed: list[tuple[Any, bool]] = []
+    cost, originals = recompute._cost_of_copy, set[bytes]()
+    made = fitting.Copies.__init__
+
+    def told(self: fitting.Copies, first: Any, original: bytes, cost: Any) -> None:
+        originals.add(original)
+        made(self, first, original, cost)
+
+    def asked(first: Any, options: Any, copy: Any) -> Any:
+        costed.append((copy, not is_writing and bytes_of(copy) in originals))
+        return cost(first, options, copy)
+
+    is_writing, write = list[bool](), fitting.write_choice
+
+    def written(*rest: Any) -> Any:
+        is_writing.append(True)
+        try:
+            return write(*rest)
+        finally:
+            is_writing.pop()
+
+    monkeypatch.setattr(fitting, "write_choice", written)
+    monkeypatch.setattr(fitting.Copies, "__init__", told)
+    monkeypatch.setattr(recompute, "_cost_of_copy", asked)
+    limit = int(0.8 * free)
+    plan = autoshard.plan(*step, cluster=cluster, recompute="auto", memory_limit=limit)
+    assert plan.peak_bytes <= limit
+    rewritten = [copy for copy, is_same in costed if not is_same]
+    assert rewritten
+    assert not any(copy in rewritten for copy, is_same in costed if is_same)
 
 
 def test_no_search_has_less_memory_than_values_take_that_are_cut_over_all_devices(

@@ -32,6 +32,7 @@ class Job:
     recomputing: None = None
     most_seconds: float = inf
     insists: bool = True
+    searches: Any = None
 
 
 def planned_with(fewest: int, count: int, over: float = 1.0) -> tuple[int, list[int]]:

@@ -13,7 +13,6 @@ from functools import cached_property
 
 from autoshard import _core
 from autoshard.ir import mlir
-from autoshard.ir.boundary import main_function
 from autoshard.ir.module import operations_of
 from autoshard.planned.given_plan import Costed
 from autoshard.planned.host_traffic import host_link
@@ -65,16 +64,19 @@ class Block:
         self._lines: dict[mlir.Location, str | None] = {}
 
     def on(self, module: mlir.Module) -> Block:
-        """The block of ``main`` in a copy of the module, to rewrite it there.
+        """The block in a copy of the module, to rewrite it there.
 
         ``costs``, ``costed`` and ``link`` stay those of the module that it was read from: they find
         no op of the copy.
         """
-        assert self.number == 0
         other = copy(self)
-        other.block = main_function(module).regions[0].blocks[0]
-        other.ops = [op.operation for op in other.block.operations]
+        owner, region = self.costs.blocks.blocks[self.number]
+        operations = operations_of(module.operation)
+        assert len(operations) == len(self.costed.imported.operations)
+        other.block = operations[owner].regions[region].blocks[0]
+        other.ops = [operations[op] for op in self.core.ops_in_module]
         other._given = dict(enumerate(other.block.arguments))
+        other._given |= {number: other._first_read(number) for number in self.core.captured}
         return other
 
     def ssa(self, number: int) -> mlir.Value:

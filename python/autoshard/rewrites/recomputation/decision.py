@@ -28,6 +28,9 @@ _MOST_BRANCHED = 64
 _MOST_OTHERS = 2
 """Decisions about one item that are handed back besides the best."""
 
+_ROUNDING = 1.0
+"""Bytes above the limit by which sums of the same ones may differ."""
+
 TIE = 1e-9
 """Seconds added to those of every decision, so that free ones are ordered by bytes."""
 
@@ -72,6 +75,11 @@ class Question(Protocol):
 
     def least_excess(self, kept: Collection[int]) -> float:
         """Bytes above the limit that remain if these are kept, whatever becomes of the others."""
+        ...
+
+    def least_excess_with(self, chosen: Chosen) -> float:
+        """Bytes above the limit that these decisions leave at least, told in less time than all
+        that they do."""
         ...
 
 
@@ -121,14 +129,24 @@ class _Search:
     def __init__(self, question: Question, most_seconds: float) -> None:
         self.question, self.most_seconds = question, most_seconds
         self.known: dict[frozenset[tuple[int, Fate]], Answer] = {}
+        self.passed: set[frozenset[tuple[int, Fate]]] = set()
+        """What was passed over without an answer."""
         self.answers_left = 0
 
     def answer(self, chosen: Chosen) -> Answer:
         key = frozenset(chosen.items())
         if key not in self.known:
-            self.answers_left -= 1
+            self.answers_left -= key not in self.passed
             self.known[key] = self.question.answer(chosen)
         return self.known[key]
+
+    def exceeds(self, chosen: Chosen, excess: float) -> bool:
+        """Do decisions leave more bytes above the limit than these, as can be told at once?"""
+        key = frozenset(chosen.items())
+        if key in self.known or not leaves_more(self.question, chosen, excess):
+            return False
+        self.passed.add(key)
+        return True
 
     def grown(self, per_second: bool) -> dict[int, Fate]:
         """Take decisions until it fits, or nothing helps.
@@ -164,6 +182,8 @@ class _Search:
             now = self.answer(chosen)
             for other in sorted(chosen.keys() - {item}):
                 rest = {one: is_ for one, is_ in chosen.items() if one != other}
+                if self.exceeds(rest, now.excess):
+                    continue
                 found = self.answer(rest)
                 if found.excess <= now.excess and found.seconds <= now.seconds:
                     number = list(self.question.fates[other]).index(chosen[other])
@@ -181,6 +201,8 @@ class _Search:
 
         for item in sorted(chosen, key=alone):
             rest = {one: fate for one, fate in chosen.items() if one != item}
+            if self.exceeds(rest, now.excess):
+                continue
             found = self.answer(rest)
             if found <= now:
                 chosen, now = rest, found
@@ -206,6 +228,11 @@ class _Search:
                 if found < now:
                     chosen, now, is_better = other, found, True
         return chosen
+
+
+def leaves_more(question: Question, chosen: Chosen, excess: float) -> bool:
+    """Do decisions leave more than so many bytes above the limit for certain?"""
+    return question.least_excess_with(chosen) > (1 + TIE) * excess + _ROUNDING
 
 
 def changed(chosen: Chosen, changes: Collection[tuple[int, Fate]]) -> dict[int, Fate]:

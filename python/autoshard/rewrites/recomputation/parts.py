@@ -13,7 +13,7 @@ from __future__ import annotations
 import heapq
 from math import inf
 
-from autoshard.rewrites.recomputation.decision import TIE, Answer, Chosen, Fate
+from autoshard.rewrites.recomputation.decision import TIE, Answer, Chosen, Fate, leaves_more
 from autoshard.rewrites.recomputation.question import BlockQuestion, Group, Stacked
 
 _MOST_EXCHANGED = 3
@@ -61,7 +61,8 @@ def _split(question: BlockQuestion, chosen: Chosen, number: int, group: Group) -
             before = dict(question.apart)
             part = group.members[max(0, count - taken - step) : count - taken]
             question.apart.update({one.number: fate for one in part})
-            found = question.answer(chosen)
+            is_worse = fate is Fate.KEEP and leaves_more(question, chosen, now.excess)
+            found = now if is_worse else question.answer(chosen)
             if found < now and part:
                 now, taken = found, taken + step
             else:

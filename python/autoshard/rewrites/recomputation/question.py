@@ -143,6 +143,12 @@ class BlockQuestion:
         """See ``Question.least_excess``: the others are gone while they wait, at no cost."""
         return float(np.maximum(self.least_live(kept) - self.limit, 0).sum())
 
+    def least_excess_with(self, chosen: Chosen) -> float:
+        """See ``Question.least_excess_with``; 0 where loops stack something."""
+        if self.pairs:
+            return 0.0
+        return self._effects.least_excess(self._members.fates(chosen, self.apart))
+
     def least_live(self, kept: Collection[int]) -> np.ndarray:
         """Bytes at each point, likewise."""
         freed = self._all_freed.copy()

@@ -23,7 +23,7 @@ def write_choice(
     Args:
         choice: What was decided.
         cost: Costs the module that was rewritten as it is then.
-        copy: Is rewritten in its place, if the choice is about ``main``.
+        copy: Is rewritten in its place.
     """
     block, effect = choice.question.block, choice.effect
     if copy is not None:

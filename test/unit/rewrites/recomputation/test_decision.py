@@ -37,6 +37,7 @@ class Values:
         ]
         whole = sum(self.sizes)
         self.limit = draw.uniform(0.1, 0.7) * whole
+        self.tells, self.answers = True, 0
 
     def _excess(self, live: Sequence[float]) -> float:
         return sum(max(0.0, one - self.limit) for one in live)
@@ -54,6 +55,7 @@ class Values:
         ]
 
     def answer(self, chosen: Chosen) -> Answer:
+        self.answers += 1
         again = {item for item, fate in chosen.items() if fate is Fate.AGAIN}
         sent = chosen.keys() - again
         live = self._live(chosen.keys())
@@ -73,6 +75,9 @@ class Values:
 
     def least_excess(self, kept: Collection[int]) -> float:
         return self._excess(self._live([n for n in range(len(self.sizes)) if n not in set(kept)]))
+
+    def least_excess_with(self, chosen: Chosen) -> float:
+        return self._excess(self._live(chosen.keys())) if self.tells else 0.0
 
 
 def best_of_all(values: Values) -> Answer:
@@ -117,3 +122,18 @@ def test_what_takes_too_long_is_not_decided_to_the_end() -> None:
     assert whole.answer.excess == 0
     assert short.answer.excess > 0
     assert 4.0 < short.answer.seconds < whole.answer.seconds
+
+
+def test_no_answer_is_asked_for_where_more_is_certainly_missing() -> None:
+    answers = {True: 0, False: 0}
+    for seed in range(60):
+        found = list[object]()
+        for tells in answers:
+            values = Values(seed, 9)
+            values.tells = tells
+            values.sizes = [1000 * size for size in values.sizes]
+            values.limit *= 1000
+            found.append(decide(values, 30))
+            answers[tells] += values.answers
+        assert found[0] == found[1]
+    assert answers[True] < answers[False]

@@ -69,6 +69,14 @@ def test_a_value_that_is_computed_again_is_there_when_it_is_made_and_read() -> N
     assert Question(None).answer(AGAIN) == (4.0 * 2, 0.0)
 
 
+def test_no_decision_leaves_less_than_if_what_goes_took_nothing_while_it_waits() -> None:
+    """It is there when it is made."""
+    question = Question(0.5)
+    assert question.effects.least_excess(KEPT) == 4.0 * POINTS
+    for fate in (AGAIN, HOST):
+        assert question.effects.least_excess(fate) == 4.0 < question.answer(fate)[0]
+
+
 def test_a_value_on_the_host_is_gone_once_it_has_been_sent_until_it_comes_back() -> None:
     question = Question(0.5)
     assert question.answer(HOST) == (4.0 * 4, 0.0)
