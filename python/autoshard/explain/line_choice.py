@@ -50,7 +50,8 @@ _MATERIAL = 0.02
 """Share of bytes that lines which cannot be written must bring back together."""
 
 _MOST_ADDED = 40
-"""So many lines are added before those go that are not missed."""
+"""So many lines are added before those go that are not missed; more of a program so small that each
+can be tried without twice."""
 
 _IN_VAIN = 24
 """After so many lines with which nothing better was found, none is added."""
@@ -175,9 +176,10 @@ class LineChoice(Generic[_LineT]):
         best = last = start
         in_vain = 0
         ops = len(self.subject.imported.core_ops)
-        at_a_time = ceil(_MOST_ADDED * ops / _OPS_TO_ADD)
+        most = max(_MOST_ADDED, self.ops_again // max(1, 2 * ops))
+        at_a_time = ceil(most * ops / _OPS_TO_ADD)
         while in_vain < _IN_VAIN and self.ops_to_add > 0 and not self._is_enough(last.found):
-            room = _MOST_ADDED + len(start.lines) - len(last.lines)
+            room = most + len(start.lines) - len(last.lines)
             blamed = self._blamed(last, min(at_a_time, room))
             if not blamed:
                 break
