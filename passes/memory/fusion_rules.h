@@ -44,7 +44,9 @@ bool may_be_fused(const FusionInput& input, std::int32_t op);
 /// fusions read it, whatever it is computed from.
 bool is_expensive(const FusionInput& input, std::int32_t op);
 
-/// What each op that may be fused would read from memory then, by op. Matmuls have none.
+/// What each op that may be fused would read from memory then, by op. Matmuls have none. Where
+/// that is too much for several fusions, and a value is cast to a wider type on the way, the
+/// value that is cast is read, if that is narrower than the result.
 std::vector<Sources> sources_of(const FusionInput& input);
 
 /// Whether `op` is computed in each of so many fusions that read it, instead of stored:
