@@ -356,15 +356,21 @@ PART_BYTES = 3 * 1024 * 1024
 """What a device holds more of the second sum of ``TWO``: all of 4 MiB, and not a quarter."""
 
 
-def test_what_is_known_not_to_fit_is_not_written(monkeypatch):
-    """Parts are held all through the loop, and there the step needs most as it is."""
-    written, write = [], reduce_once.write_chains
+@pytest.fixture
+def written(monkeypatch):
+    """How many sums were reduced once in each copy that was written, in order."""
+    counts, write = [], reduce_once.write_chains
 
     def counted(chains, mesh):
-        written.append(len(chains))
+        counts.append(len(chains))
         write(chains, mesh)
 
     monkeypatch.setattr(reduce_once, "write_chains", counted)
+    return counts
+
+
+def test_what_is_known_not_to_fit_is_not_written(written):
+    """Parts are held all through the loop, and there the step needs most as it is."""
     module, cluster = planned_module(TWO, "dp=4"), whole_products("v5p:2x2x1")
     before = cost_of_module(module, cluster).summary.peak_bytes_per_device
     assert reduced_once(module, cluster, before + PART_BYTES - 1) is None
@@ -373,15 +379,8 @@ def test_what_is_known_not_to_fit_is_not_written(monkeypatch):
     assert written == [1, 2, 1]
 
 
-def test_what_was_written_for_one_limit_is_taken_for_the_next(monkeypatch):
+def test_what_was_written_for_one_limit_is_taken_for_the_next(written):
     """Both sums are reduced once within much memory, and known to need too much within less."""
-    written, write = [], reduce_once.write_chains
-
-    def counted(chains, mesh):
-        written.append(len(chains))
-        write(chains, mesh)
-
-    monkeypatch.setattr(reduce_once, "write_chains", counted)
     cluster, few = whole_products("v5p:2x2x1"), 45 << 20
     sums = reduce_once.SumsOnce(planned_module(TWO, "dp=4"), cluster, 0.0, 100)
     more, less = sums.within(1e9), sums.within(few)
