@@ -4,8 +4,8 @@
 
 Each kernel is compiled ahead of time for one device and timed by the cycles that the compiler
 writes behind it. The chips' ``memory_efficiency`` and ``matmul_efficiency`` and the compiler's rows
-``fusion.packed_bytes``, ``fusion.batch_operand_bytes`` and ``fusion.matmul_tile_bytes`` come from
-here:
+``fusion.packed_bytes``, ``fusion.batch_operand_bytes``, ``fusion.index_bytes`` and
+``fusion.matmul_tile_bytes`` come from here:
 
 - *streams*: f32 arrays read and written, the share of the memory's bandwidth;
 - *narrow*, *sums*: bytes at that rate which an element costs more if it is written as bf16, or
@@ -14,6 +14,8 @@ here:
   vectors, rows of 1, than its reading takes: XLA makes a multiplication and a sum of such products;
 - *batches*: bytes at that rate which an element of the operands of a batch of products costs more
   than reading them, and writing the products, takes;
+- *indices*: bytes at that rate which an element that is gathered by an index of its own costs more
+  than its reading, writing and packing take, where indices are computed, and those that are not;
 - *products*: the share of the peak that large products in bf16 reach;
 - *tiles*: MB of a tile of such a product and of what is read and written with it, two tensors of
   its size read and one or two written, if the kernel waits for its operands, read once a tile.
@@ -52,6 +54,8 @@ MATRICES = (64, 1024, 1024)
 """Matrices, rows and columns of a batch that is multiplied by vectors."""
 SHAPES = ((8192, 4096, 14336), (8192, 14336, 4096), (16384, 4096, 4096), (8192, 8192, 8192))
 """Rows, contracted and columns of products, as in layers of language models."""
+GATHERED = (8, 12, 512, 512)
+"""Sequences, heads, and the positions of queries and keys of scores that are gathered."""
 BATCHES = ((256, 1024, 1024, 128), (256, 1024, 512, 1024), (1024, 256, 256, 256))
 """Products, and the rows, contracted and columns of each."""
 TILED = (8192, 4096, 8192)
@@ -60,7 +64,7 @@ WAITING = 1.3
 """Over the time at the peak: a product that takes so long waits for its operands."""
 HEADS = (
     *("chip", "streams", "narrow bytes", "summed bytes", "vector bytes", "batch bytes"),
-    *("products", "least", "most", "tile MB"),
+    *("index bytes", "products", "least", "most", "tile MB"),
 )
 
 
@@ -99,6 +103,7 @@ def measure(cluster: Cluster) -> Sequence[float | None]:
         summed * rate / elements - 4,
         multiplied * rate / prod(MATRICES) - 2,
         mean(batch_bytes(cluster, rate, *batch) for batch in BATCHES),
+        index_bytes(cluster, rate),
         mean(shares),
         min(shares),
         max(shares),
@@ -113,6 +118,25 @@ def batch_bytes(cluster: Cluster, rate: float, count: int, m: int, k: int, n: in
     operands, results = count * (m * k + k * n), count * m * n
     taken = seconds(cluster, jnp.matmul, left, right) * rate
     return (taken - 2 * operands - 6 * results) / operands
+
+
+def index_bytes(cluster: Cluster, rate: float) -> float:
+    """What an index of a gather takes over 4 bytes that are read and written and 4 of packing, of
+    one that is computed and one that is read besides, with 4 more."""
+    scores, positions = spec(*GATHERED, dtype=jnp.bfloat16), GATHERED[-1]
+
+    def by_table(scores: Any) -> Any:
+        apart = jnp.arange(positions)[:, None] - jnp.arange(positions)
+        indices = jnp.clip(apart + positions // 2, 0, positions - 1)
+        return by_argument(scores, jnp.broadcast_to(indices, scores.shape))
+
+    def by_argument(scores: Any, indices: Any) -> Any:
+        return jnp.take_along_axis(scores, indices, axis=-1)
+
+    computed = seconds(cluster, by_table, scores)
+    read = seconds(cluster, by_argument, scores, spec(*GATHERED, dtype=jnp.int32))
+    elements = prod(GATHERED)
+    return mean((computed * rate / elements - 8, read * rate / elements - 12))
 
 
 def tile_megabytes(cluster: Cluster, rate: float) -> float | None:
