@@ -200,7 +200,7 @@ bool takes_fused(const FusionInput& input, std::int32_t op, std::int32_t operand
     }
     case Work::indexed:
       // A dynamic update slice computes what it writes.
-      return operand == 1 && (indices_of(rule) != 1 || input.rules.index_bytes > 0);
+      return operand == 1 && (!has_indices(rule) || input.rules.index_bytes > 0);
     case Work::other:
     case Work::kernel:
       return false;
@@ -259,6 +259,7 @@ std::vector<Sources> sources_of(const FusionInput& input) {
         index.rule(i).work == Work::matmul) {
       continue;
     }
+    Sources* const both[] = {&sources[i], &narrow[i]};
     for (std::int32_t operand : index.op(i).operands) {
       if (operand == no_value) continue;
       const std::int32_t v = input.aliases.of(operand);
@@ -279,17 +280,12 @@ std::vector<Sources> sources_of(const FusionInput& input) {
       // A gradient reads an expensive function beside its argument: it is there anyway.
       const bool is_there =
           input.rules.ignores_stored_functions && is_computed && is_expensive(input, producer);
-      sources[i].add(v, is_there ? 0 : index.bytes[v]);
-      narrow[i].add(v, is_there ? 0 : index.bytes[v]);
+      for (auto* each : both) each->add(v, is_there ? 0 : index.bytes[v]);
     }
-    if (is_labour(input, i)) {
-      sources[i].take_labour();
-      narrow[i].take_labour();
-    }
-    const auto& touched = index.rule(i).operand_bytes;
-    if (!touched.empty() && touched[0] >= 0) {
-      sources[i].limit(index.bytes[index.op(i).results[0]]);
-      narrow[i].limit(index.bytes[index.op(i).results[0]]);
+    const bool takes_labour = is_labour(input, i), is_slice = share_read(index, i, 0) < 1;
+    for (auto* each : both) {
+      if (takes_labour) each->take_labour();
+      if (is_slice) each->limit(index.bytes[index.op(i).results[0]]);
     }
     if (in(input.uses.readers, index.op(i).results[0]).size() > 1) take_narrow(i);
   }
