@@ -9,6 +9,7 @@
 #include <map>
 #include <stdexcept>
 #include <tuple>
+#include <unordered_set>
 #include <utility>
 
 #include "bindings/arrays.h"
@@ -389,17 +390,18 @@ void bind_program(nb::module_& module) {
           "The values that an op reads; -1: none.")
       .def(
           "readers_of",
-          [](const Program& p, std::int32_t value) {
+          [](const Program& p, const List& values) {
+            const std::unordered_set<std::int32_t> wanted(values.begin(), values.end());
             Pairs found;
             for (std::size_t i = 0; i < p.ops.size(); ++i) {
               const List& operands = p.ops[i].operands;
               for (std::size_t k = 0; k < operands.size(); ++k) {
-                if (operands[k] == value) found.emplace_back(i, k);
+                if (wanted.count(operands[k]) != 0) found.emplace_back(i, k);
               }
             }
             return found;
           },
-          "value"_a, "(op, operand) of all ops that read a value.")
+          "values"_a, "(op, operand) of all ops that read one of the values, in order.")
       .def(
           "moved_by",
           [](const Program& p, const List& ops) {

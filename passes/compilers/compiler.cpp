@@ -23,6 +23,7 @@ void each_answer(AnyCompiler& compiler, const Visit& visit) {
   visit("fusion.most_reread", fusion.most_reread);
   visit("fusion.ignores_arguments", fusion.ignores_arguments);
   visit("fusion.ignores_stored_functions", fusion.ignores_stored_functions);
+  visit("fusion.most_operands", fusion.most_operands);
   visit("fusion.reads_what_is_stored", fusion.reads_what_is_stored);
   visit("fusion.two_results", fusion.two_results);
   visit("fusion.stores_summed", fusion.stores_summed);

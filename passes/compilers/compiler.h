@@ -52,6 +52,8 @@ struct Fusion {
   bool ignores_arguments = false;
   /// Nor does a function that is stored for its own sake.
   bool ignores_stored_functions = false;
+  /// What is computed from so many values is stored: a kernel reads no more; 0: any number.
+  std::int64_t most_operands = 0;
   /// What one reader needs stored is read from memory by all others as well.
   bool reads_what_is_stored = false;
   /// One kernel writes two elementwise results of one size that share what they are made of.

@@ -432,9 +432,10 @@ Compute compute(const Rule& rule, const FactorAxes& axes, const KernelPart& part
     result.packed_bytes +=
         fusion.batch_operand_bytes * operand_elements(rule, axes, part, types, mesh);
   }
-  if (const std::int32_t k = indices_of(rule); k >= 0 && fusion.index_bytes > 0) {
+  if (has_indices(rule) && fusion.index_bytes > 0) {
     result.packed_bytes +=
-        fusion.index_bytes * local_elements(rule.operands[k], k, axes, part, types, mesh);
+        fusion.index_bytes * local_elements(rule.operands[indices_operand], indices_operand,
+                                            axes, part, types, mesh);
   }
   const double memory = (result.bytes + result.packed_bytes) / rate_of_memory;
   result.seconds = std::max(busy, memory);

@@ -1,6 +1,7 @@
 #include "memory/fusion_rules.h"
 
 #include <algorithm>
+#include <limits>
 
 #include "model/products.h"
 
@@ -9,7 +10,7 @@ namespace {
 
 /// A cheap value that more fusions read than this is stored: recomputing it everywhere would
 /// cost more time than compilers accept.
-constexpr std::size_t most_copies = 256;
+constexpr double most_copies = 256;
 /// A narrower value is computed from one wider one if everything that is read for it has at
 /// most so many times the bytes of that one.
 constexpr double most_over_widest = 1.25;
@@ -63,9 +64,8 @@ bool is_stored_by_sum(const FusionInput& input, const Sources& sources, std::int
 
 /// The bytes, in those of a value, that each of several fusions may read to compute it if that
 /// is to move no more than to write it once and to read it in each.
-double most_to_save(std::size_t fusions) {
-  const auto count = static_cast<double>(fusions);
-  return (count + 1) / (count - 1);
+double most_to_save(double fusions) {
+  return fusions > 1 ? (fusions + 1) / (fusions - 1) : std::numeric_limits<double>::infinity();
 }
 
 /// Whether the operand `value` of op `i` is part of the expression that `i` computes, and not
@@ -108,15 +108,26 @@ bool adds_scattered(const FusionInput& input, std::int32_t op) {
   return false;
 }
 
+/// How often all of a value is read, twice where that is more than once.
+double times_read(const FusionInput& input, std::int32_t value) {
+  double times = 0;
+  for (const Reader& reader : in(input.uses.readers, value)) {
+    times += share_read(input.index, reader.op, reader.operand);
+  }
+  return times > 1 ? 2 : times;
+}
+
 /// Whether an expression is stored, although it could be a part of each that reads it.
 bool is_stored(const FusionInput& input, const std::vector<Sources>& sources,
                std::int32_t value) {
+  const std::int32_t producer = input.index.producer[value];
+  if (is_too_much(input, sources[producer])) return true;
   const auto readers = in(input.uses.readers, value);
   if (readers.size() <= 1) return false;
   const bool needs_it = std::any_of(readers.begin(), readers.end(), [&](const Reader& r) {
     return input.rules.reads_what_is_stored && !takes_fused(input, r.op, r.operand);
   });
-  return needs_it || !is_duplicated(input, sources, input.index.producer[value], 2);
+  return needs_it || !is_duplicated(input, sources, producer, times_read(input, value));
 }
 
 /// Whether an op is a cast to a wider type.
@@ -189,7 +200,7 @@ bool takes_fused(const FusionInput& input, std::int32_t op, std::int32_t operand
     }
     case Work::indexed:
       // A dynamic update slice computes what it writes.
-      return operand == 1 && (indices_of(rule) != 1 || input.rules.index_bytes > 0);
+      return operand == 1 && (!has_indices(rule) || input.rules.index_bytes > 0);
     case Work::other:
     case Work::kernel:
       return false;
@@ -215,6 +226,18 @@ bool may_be_fused(const FusionInput& input, std::int32_t op) {
          (rule.work == Work::indexed && rule.is_cheap) || input.is_row_reduction[op];
 }
 
+double share_read(const ProgramIndex& index, std::int32_t op, std::int32_t operand) {
+  const auto& touched = index.rule(op).operand_bytes;
+  if (operand != 0 || touched.empty() || touched[0] < 0) return 1;
+  const double part = index.bytes[index.op(op).results[0]];
+  return std::min(1.0, part / index.bytes[index.op(op).operands[0]]);
+}
+
+bool is_too_much(const FusionInput& input, const Sources& sources) {
+  const auto most = static_cast<std::size_t>(input.rules.most_operands);
+  return most > 0 && sources.count() >= most;
+}
+
 bool is_expensive(const FusionInput& input, std::int32_t op) {
   const Rule& rule = input.index.rule(op);
   return rule.work == Work::elementwise && rule.expense >= input.rules.stored_functions;
@@ -227,7 +250,7 @@ std::vector<Sources> sources_of(const FusionInput& input) {
   std::vector<Sources> narrow(index.num_ops);
   const auto take_narrow = [&](std::int32_t i) {
     if (narrow[i].bytes() < index.bytes[index.op(i).results[0]] &&
-        !is_duplicated(input, sources, i, 2)) {
+        !is_duplicated(input, sources, i, times_read(input, index.op(i).results[0]))) {
       sources[i] = narrow[i];
     }
   };
@@ -236,6 +259,7 @@ std::vector<Sources> sources_of(const FusionInput& input) {
         index.rule(i).work == Work::matmul) {
       continue;
     }
+    Sources* const both[] = {&sources[i], &narrow[i]};
     for (std::int32_t operand : index.op(i).operands) {
       if (operand == no_value) continue;
       const std::int32_t v = input.aliases.of(operand);
@@ -256,17 +280,12 @@ std::vector<Sources> sources_of(const FusionInput& input) {
       // A gradient reads an expensive function beside its argument: it is there anyway.
       const bool is_there =
           input.rules.ignores_stored_functions && is_computed && is_expensive(input, producer);
-      sources[i].add(v, is_there ? 0 : index.bytes[v]);
-      narrow[i].add(v, is_there ? 0 : index.bytes[v]);
+      for (auto* each : both) each->add(v, is_there ? 0 : index.bytes[v]);
     }
-    if (is_labour(input, i)) {
-      sources[i].take_labour();
-      narrow[i].take_labour();
-    }
-    const auto& touched = index.rule(i).operand_bytes;
-    if (!touched.empty() && touched[0] >= 0) {
-      sources[i].limit(index.bytes[index.op(i).results[0]]);
-      narrow[i].limit(index.bytes[index.op(i).results[0]]);
+    const bool takes_labour = is_labour(input, i), is_slice = share_read(index, i, 0) < 1;
+    for (auto* each : both) {
+      if (takes_labour) each->take_labour();
+      if (is_slice) each->limit(index.bytes[index.op(i).results[0]]);
     }
     if (in(input.uses.readers, index.op(i).results[0]).size() > 1) take_narrow(i);
   }
@@ -277,10 +296,10 @@ std::vector<Sources> sources_of(const FusionInput& input) {
 }
 
 bool is_duplicated(const FusionInput& input, const std::vector<Sources>& sources,
-                   std::int32_t op, std::size_t fusions) {
+                   std::int32_t op, double fusions) {
   const ProgramIndex& index = input.index;
   const std::int32_t result = index.op(op).results[0];
-  if (fusions > most_copies) return false;
+  if (fusions > most_copies || is_too_much(input, sources[op])) return false;
   if (is_stored_by_sum(input, sources[op], op) || is_expensive(input, op)) return false;
   if (is_stored_beside_function(input, sources[op], op)) return false;
   if (input.rules.casts_of_arguments && is_cast_of_argument(input, op)) {

@@ -57,7 +57,18 @@ std::vector<Sources> sources_of(const FusionInput& input);
 ///
 /// Example: of a value of 4 bytes, computed from one of 4 and read by 3 fusions: 3 reads of 4
 /// bytes are less than one write and 3 reads, so it is computed in each.
+///
+/// Args:
+///   fusions: Where a fusion reads a slice alone it counts as that share of one: two halves
+///     of a value are computed from half of the sources each, which is never more.
 bool is_duplicated(const FusionInput& input, const std::vector<Sources>& sources,
-                   std::int32_t op, std::size_t fusions);
+                   std::int32_t op, double fusions);
+
+/// The share of operand number `operand` that `op` reads: 1 but for slices.
+double share_read(const ProgramIndex& index, std::int32_t op, std::int32_t operand);
+
+/// Whether an expression of these fills a kernel (`Fusion::most_operands`), so that its result
+/// is stored.
+bool is_too_much(const FusionInput& input, const Sources& sources);
 
 }  // namespace autoshard

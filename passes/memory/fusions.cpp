@@ -32,13 +32,29 @@ struct ReadingRoots {
   std::vector<std::int32_t> roots;
   /// Ops that cannot, in order.
   std::vector<std::int32_t> others;
+  /// How often the fusions read all of it.
+  double times = 0;
 };
+
+/// The sum over roots of the shares that they read, each at most the whole.
+double times_read(std::vector<std::pair<std::int32_t, double>> shares) {
+  std::sort(shares.begin(), shares.end());
+  double times = 0, share = 0;
+  for (std::size_t k = 0; k < shares.size(); ++k) {
+    share += shares[k].second;
+    if (k + 1 < shares.size() && shares[k + 1].first == shares[k].first) continue;
+    times += std::min(1.0, share);
+    share = 0;
+  }
+  return times;
+}
 
 ReadingRoots reading_roots(const FusionInput& input, const Fusions& fusions, std::int32_t op) {
   const ProgramIndex& index = input.index;
   const bool is_matmul = index.rule(op).work == Work::matmul;
   ReadingRoots found;
   std::vector<std::int32_t>& roots = found.roots;
+  std::vector<std::pair<std::int32_t, double>> shares;
   for (const Reader& r : in(input.uses.readers, index.op(op).results[0])) {
     const bool fuses = index.loops.of_op(r.op) == index.loops.of_op(op) &&
                        takes_fused(input, r.op, r.operand) &&
@@ -48,8 +64,11 @@ ReadingRoots reading_roots(const FusionInput& input, const Fusions& fusions, std
       found.others.push_back(r.op);
       continue;
     }
+    const double share = share_read(index, r.op, r.operand);
+    for (std::int32_t root : fusions.roots[r.op]) shares.emplace_back(root, share);
     roots.insert(roots.end(), fusions.roots[r.op].begin(), fusions.roots[r.op].end());
   }
+  found.times = times_read(std::move(shares));
   for (auto* ops : {&roots, &found.others}) {
     std::sort(ops->begin(), ops->end());
     ops->erase(std::unique(ops->begin(), ops->end()), ops->end());
@@ -66,7 +85,7 @@ bool is_also_stored(const FusionInput& input, const std::vector<Sources>& source
                     std::int32_t op, const ReadingRoots& readers) {
   const ProgramIndex& index = input.index;
   return !input.rules.reads_what_is_stored && !readers.roots.empty() && is_of_one(index, op) &&
-         is_duplicated(input, sources, op, readers.roots.size() + 1);
+         is_duplicated(input, sources, op, readers.times + 1);
 }
 
 /// Whether ops that read nothing but what is there before lead from a matmul to the root, each
@@ -165,7 +184,7 @@ Fusions fuse(const FusionInput& input) {
       fusions.roots[i] = std::move(roots);
       continue;
     }
-    if (roots.empty()) continue;
+    if (roots.empty() || is_too_much(input, sources[i])) continue;
     if (input.is_row_reduction[i]) {
       if (!all_hold_rows(input, i, roots)) continue;
       for (std::int32_t root : roots) fusions.holds_rows[root] = true;
@@ -177,7 +196,7 @@ Fusions fuse(const FusionInput& input) {
       if (!is_any && is_split(index.rule(i), input.rules.split_products)) continue;
       if (!is_any && !is_epilogue(input, i, roots[0])) continue;
       matmul_of[roots[0]] = i;
-    } else if (roots.size() > 1 && !is_duplicated(input, sources, i, roots.size())) {
+    } else if (roots.size() > 1 && !is_duplicated(input, sources, i, readers.times)) {
       if (!are_siblings(input, fusions, roots)) continue;
       fusions.sibling[roots[0]] = roots[1];
     }

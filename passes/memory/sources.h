@@ -25,11 +25,13 @@ class Sources {
       list_.emplace_back(value, bytes);
     } else {
       others_ += bytes;
+      ++num_others_;
     }
   }
   void add(const Sources& other) {
     for (const auto& [value, bytes] : other.list_) add(value, bytes);
     others_ += other.others_;
+    num_others_ += other.num_others_;
     is_laborious_ = is_laborious_ || other.is_laborious_;
   }
   /// Computing the expression takes a function, or a broadcast of what another kernel makes.
@@ -45,6 +47,8 @@ class Sources {
     for (const auto& source : list_) sum += source.second;
     return sum;
   }
+  /// How many values; one that is not known by name counts each time that it is added.
+  std::size_t count() const { return list_.size() + num_others_; }
   /// Whether `is_wanted` is true of one of the values that are known by name.
   template <typename IsWanted>
   bool any(const IsWanted& is_wanted) const {
@@ -64,6 +68,7 @@ class Sources {
   static constexpr std::size_t most_ = 8;
   std::vector<std::pair<std::int32_t, double>> list_;
   double others_ = 0;
+  std::size_t num_others_ = 0;
   bool is_laborious_ = false;
 };
 

@@ -139,15 +139,16 @@ struct Rule {
   bool has_one_part = false;
 };
 
-/// The operand of a gather or scatter that holds its indices; -1: the op has none, as a
-/// dynamic slice, whose indices are scalars.
-inline std::int32_t indices_of(const Rule& rule) {
+/// The operand of a gather or scatter that holds its indices.
+inline constexpr std::int32_t indices_operand = 1;
+
+/// Whether an op has such an operand: not a dynamic slice, whose indices are scalars.
+inline bool has_indices(const Rule& rule) {
   const auto& operands = rule.operands;
   const bool is_scatter = rule.in_place_operand >= 0;
-  if (rule.work != Work::indexed || operands.size() < (is_scatter ? 3 : 2)) return -1;
-  const bool has_indices =
-      operands[1].type != no_type && (!is_scatter || operands[2].type != no_type);
-  return has_indices ? 1 : -1;
+  if (rule.work != Work::indexed || operands.size() < (is_scatter ? 3 : 2)) return false;
+  return operands[indices_operand].type != no_type &&
+         (!is_scatter || operands[2].type != no_type);
 }
 
 struct Value {

@@ -432,8 +432,8 @@ class Program:
     def operands_of(self, op: int) -> list[int]:
         """The values that an op reads; -1: none."""
 
-    def readers_of(self, value: int) -> list[tuple[int, int]]:
-        """(op, operand) of all ops that read a value."""
+    def readers_of(self, values: Sequence[int]) -> list[tuple[int, int]]:
+        """(op, operand) of all ops that read one of the values, in order."""
 
     def moved_by(self, ops: Sequence[int]) -> list[tuple[int, int, int]]:
         """

@@ -294,10 +294,9 @@ def _readers(subject: Subject, moved: _Moved) -> Iterator[tuple[int, int]]:
     # Nor is the cast to be made of a copy.
     made = {one.result for one in _roundings(subject, values)}
     yield from ((op, 0) for op, one in subject.imported.rounded.items() if one.result in made)
-    for value in values:
-        for op, operand in program.readers_of(value):
-            if strategies[of_op[op]][0][operand] == row:
-                yield op, operand
+    for op, operand in program.readers_of(list(values)):
+        if strategies[of_op[op]][0][operand] == row:
+            yield op, operand
 
 
 def _factors(subject: Subject, moved: _Moved, wanted: Any) -> Iterator[tuple[int, int]]:

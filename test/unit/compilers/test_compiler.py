@@ -541,6 +541,7 @@ SHOWN: dict[str, Memory | Seconds | Planned | Text | Turns] = {
         twice(lambda x, a: x * a * a[0]), (MATRIX, MATRIX), {**GPU, "fusion.most_reread": 1.25}, 1
     ),
     "fusion.ignores_stored_functions": Memory(erfc_activation, (MATRIX,) * 3, TPU, 0),
+    "fusion.most_operands": Memory(lambda x, a: 2 * (x * a), (MATRIX, MATRIX), GPU, 1),
     "fusion.reads_what_is_stored": Memory(sum_beside_a_matmul, (MATRIX,) * 4, GPU, 0),
     "fusion.two_results": Memory(recomputed_activation, (MATRIX,) * 4, GPU, 0),
     "fusion.stores_summed": Memory(

@@ -405,6 +405,31 @@ def test_kernels_compute_again_what_is_cheap_and_reads_less_than_storing_it(
     assert (found.life(name) != EMPTY) == is_stored
 
 
+@pytest.mark.parametrize(("rows", "is_stored"), [(16, False), (24, False), (30, True)])
+def test_a_kernel_of_a_slice_computes_no_more_than_that(rows: int, is_stored: bool) -> None:
+    """Two kernels read ``rows`` of 32 rows of a value that is computed from four as large."""
+
+    def parts(x: Any, a: Any) -> Any:
+        y = (x @ a + a @ x) * (x.T @ a + x.T @ x)
+        return jnp.sort(jnp.abs(y[:rows])).sum() + jnp.sort(jnp.square(y[-rows:])).sum()
+
+    found = read(parts, (32, 32), (32, 32), compiler=GPU)
+    assert (found.life("multiply") != EMPTY) == is_stored
+
+
+def test_a_kernel_reads_no_more_values_than_it_has_room_for() -> None:
+    def added(*values: Any) -> Any:
+        return jnp.sort(sum(jnp.sort(one) for one in values[1:]) + values[0])
+
+    shapes = [(64, 64)] * 9
+    stored = {}
+    for most in (5, 96):
+        found = read(added, *shapes, compiler={**GPU, "fusion.most_operands": most})
+        adds = range(found.names.count("add"))
+        stored[most] = [one for one in adds if found.life("add", one) != EMPTY]
+    assert stored == {5: [4, 8], 96: [8]}
+
+
 @pytest.mark.parametrize("fuses", [True, False])
 def test_nothing_is_written_over_what_lies_beside_a_workspace(fuses: bool) -> None:
     def residual(x: Any, w: Any, y: Any) -> Any:

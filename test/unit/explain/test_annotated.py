@@ -82,7 +82,7 @@ def test_an_operand_is_constrained_for_its_reader_alone() -> None:
     asked = subject()
     program = asked.imported.program
     argument = asked.imported.functions[-1].arguments[2]
-    readers = program.readers_of(argument)
+    readers = program.readers_of([argument])
     assert len(readers) > 1
     held = line(values=(argument,), dims=((0,), ()), readers=((readers[0],),))
     module = annotated_module(asked, [held])
