@@ -34,6 +34,9 @@ from autoshard.search.searches import Searches
 MORE_ARGUMENTS = 4
 """So many times as many arguments go to the host where those that did do not suffice."""
 
+_ROUNDING = 1e-6
+"""Share by which sums of the same seconds, or bytes, may differ."""
+
 _LEAST_GAIN = 0.005
 """By which share of it a step has to get shorter for fewer arguments on the host to be tried."""
 
@@ -175,7 +178,8 @@ def _with_more(
             tried = _with_these(job, plan, waiting)
         if tried.planned is not None:
             found = tried.planned
-            if rewritten_with is not None:
+            free = failed.free_seconds
+            if rewritten_with is not None and not _is_least(job, waiting[:most], found, free):
                 found = _searched_again(job, plan, arguments[:most], found)
             break
         freed = failed.missing_bytes - tried.missing_bytes
@@ -208,6 +212,22 @@ def _with_more(
             break
         found, most = tried.planned, middle
     return found, most
+
+
+def _is_least(job: Job, on_host: Sequence[Candidate], found: Planned, free_seconds: float) -> bool:
+    """Can no search that knows what is on the host find a faster plan than one that was rewritten?
+
+    Not where it cuts everything as the plan with all the memory there could be, a step of
+    ``free_seconds``, and sends no more than with all that is on the host cut over all devices.
+    """
+    assert found.summary is not None
+    summary = found.summary
+    least = sum(one.bytes * one.transfers for one in on_host) / job.num_devices
+    if summary.host_transfer_bytes > (1 + _ROUNDING) * least:
+        return False
+    alone = step_seconds(found) - summary.recompute_seconds
+    sent = (0.0, summary.host_exposed_seconds)
+    return any(math.isclose(alone - one, free_seconds, rel_tol=_ROUNDING) for one in sent)
 
 
 def _searched_again(
