@@ -4,12 +4,13 @@
                                    [--save FILE] [--show FILE] [--compile PART ...] [--csv]
 
 Train steps of the corpus ($AUTOSHARD_CORPUS), planned by autoshard-plan within shares of the memory
-that their plan without a limit takes, in three ways:
+that their plan without a limit takes, in four ways:
 
     one by one  ``recompute=auto`` computes values again; where that does not suffice,
                 ``host_offload=auto`` keeps states and parameters on the host
     together    values that wait may be sent to the host as well, decided with what is computed
                 again
+    in parts    the same with ``micro_batches=auto``: the batch may be cut as well
     by hand     recipes of bench/common/memory_recipes.py on plans of the search within 100% to 35%
                 of the memory: the fastest that fits, with 8% left free where one does that, as ours
 
@@ -44,8 +45,8 @@ from bench.common.sources import of_corpus
 CLUSTERS = ("v5e:4x4", "v5p:2x2x4", "h100:8")
 SHARES = (1.0, 0.75, 0.5, 0.35)
 NO_LIMIT = "1000TiB"
-APART, TOGETHER = "one by one", "together"
-WAYS = (APART, TOGETHER)
+APART, TOGETHER, PARTS = "one by one", "together", "in parts"
+WAYS = (APART, TOGETHER, PARTS)
 
 Point = tuple[str, str]
 POINT = ("model", "cluster")
@@ -74,11 +75,11 @@ def measure(model: str, cluster: str, shares: Sequence[float], compiles: bool) -
     for share in shares:
         limit = share * peak
         row: Row = {"share": share, "recipes": within(by_hand, limit)}
-        for way in WAYS:
+        for way in WAYS if share < 1 else (APART, TOGETHER):
             try:
                 seconds, plan = planned(model, cluster, str(int(limit) + 1), way)
             except AutoshardError as error:
-                row[way] = {"refused": f"{type(error).__name__}: {error.message}"[:200]}
+                row[way] = {"refused": f"{type(error).__name__}: {error.message}"[:900]}
                 continue
             row[way] = {
                 "step": plan.summary.step_seconds,
@@ -86,6 +87,7 @@ def measure(model: str, cluster: str, shares: Sequence[float], compiles: bool) -
                 "planning": seconds,
                 "again": plan.summary.recompute_seconds,
                 "sent": plan.summary.host_transfer_bytes,
+                "parts": parts_of(plan),
             }
             if compiles and way == TOGETHER:
                 row[way] |= compiled(plan, cluster)
@@ -101,8 +103,13 @@ def planned(model: str, cluster: str, limit: str, way: str = "") -> tuple[float,
     options = PlanProgram(cluster=cluster, memory_limit=limit)
     if way:
         options = replace(options, recompute="auto", host_offload="auto")
+    if way == PARTS:
+        options = replace(options, micro_batches="auto")
     start = time.process_time()
     with module.context:
+        if way == PARTS:
+            _, found = options.planned(module)
+            return time.process_time() - start, found
         job = options.job_for(module)
         if way:
             assert job.recomputing is not None
@@ -110,6 +117,12 @@ def planned(model: str, cluster: str, limit: str, way: str = "") -> tuple[float,
             job = replace(job, recomputing=replace(job.recomputing, host_offload=sends))
         found = options.plan_with(job)
     return time.process_time() - start, found
+
+
+def parts_of(plan: Any) -> int:
+    """Micro-batches of a plan."""
+    tried = plan.summary.tried_micro_batches
+    return next((one.micro_batches for one in tried if one.outcome == "taken"), 1)
 
 
 def recipes_of(
@@ -160,7 +173,16 @@ def compiled(plan: Any, cluster: str) -> Row:
 # The table
 
 HEADS = (
-    *("model", "cluster", "memory", "GiB", "together, ms", "one by one, ms"),
+    *(
+        "model",
+        "cluster",
+        "memory",
+        "GiB",
+        "in parts, ms",
+        "parts",
+        "together, ms",
+        "one by one, ms",
+    ),
     *("by hand, ms", "recipe", "over by hand", "over one by one", "sent, MB"),
     *("compiled GiB", "planning, CPU s", "without a limit, CPU s", "note"),
 )
@@ -169,18 +191,20 @@ HEADS = (
 def cells(row: Row) -> Iterator[list[str]]:
     """The rows of a model in the table."""
     if "failed" in row:
-        yield [row["model"], row["cluster"], *[""] * 12, row["failed"]]
+        yield [row["model"], row["cluster"], *[""] * 14, row["failed"]]
     for one in row.get("rows", ()):
         both, recipe = one[TOGETHER], best_recipe(one)
+        cut = one.get(PARTS, {})
 
         def number(part: Row, key: str, unit: float = 1.0, digits: int = 2) -> str:
             return f"{part[key] / unit:.{digits}f}" if part.get(key) is not None else ""
 
-        notes = [f"{way}: refused" for way in WAYS if "refused" in one[way]]
+        notes = [f"{way}: refused" for way in WAYS if "refused" in one.get(way, {})]
         notes += [both["compile failed"]] if "compile failed" in both else []
         yield [
             *(row["model"], row["cluster"], f"{one['share']:.0%}"),
             f"{one['share'] * row['peak'] / 2**30:.2f}",
+            *(number(cut, "step", 1e-3, 2), number(cut, "parts", digits=0)),
             *(number(one[way], "step", 1e-3, 2) for way in (TOGETHER, APART)),
             "" if recipe is None else f"{recipe[1] * 1e3:.2f}",
             "none fits" if recipe is None else recipe[0],

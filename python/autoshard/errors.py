@@ -64,12 +64,14 @@ class DoesNotFitError(PlanError):
         bytes_without: What the plan would need with arguments on the host; None: nobody can tell.
         rewritten_with: That plan itself; None: it has to be made.
         within: The error of a smaller limit, within which no more fits; None: nobody can tell.
+        largest: The largest tensors at the worst moment of that plan, with their bytes.
     """
 
     free_seconds: float = 0.0
     bytes_without: BytesWithout | None = None
     rewritten_with: RewrittenWith | None = None
     within: Callable[[float], DoesNotFitError] | None = None
+    largest: str = ""
 
     def __init__(
         self,

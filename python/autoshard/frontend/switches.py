@@ -38,17 +38,21 @@ def with_switches(
             break
         if fits and len(options) > 1:
             continue
-        name = ", ".join(f"{option}={value!r}" for option, value in options.items())
-        try:
-            found = plan(replace(request, **options))
-        except DoesNotFitError as other:
-            said.append(f"{name} needs {bytes_text(other.peak_bytes)}")
-        except (PlanError, PassOptionError):  # it does not go with what was asked
-            continue
-        else:
-            fits = True
-            step, needed = seconds_text(found.step_seconds), bytes_text(found.peak_bytes)
-            said.append(f"{name} fits, with {needed} and a step of {step}")
+        text, more = "", options
+        while more and not is_over():
+            name = ", ".join(f"{option}={value!r}" for option, value in more.items())
+            try:
+                found = plan(replace(request, **more))
+            except DoesNotFitError as other:
+                text = f"{name} needs {bytes_text(other.peak_bytes)}"
+                more = _in_more_parts(more, error, other)
+            except (PlanError, PassOptionError):  # it does not go with what was asked
+                break
+            else:
+                step, needed = seconds_text(found.step_seconds), bytes_text(found.peak_bytes)
+                text, more = f"{name} fits, with {needed} and a step of {step}", {}
+                fits = True
+        said += [text] if text else []
     if not said:
         return error
     advice = f"Of autoshard's own: {'; '.join(said)}."
@@ -76,6 +80,21 @@ def _switches(request: Request, error: DoesNotFitError) -> Iterator[dict[str, An
 def _micro_batches(error: DoesNotFitError) -> int:
     """The power of two above what is needed over what there is: not all of it is activations."""
     return 2 << max(0, math.floor(math.log2(error.peak_bytes / error.memory_limit)))
+
+
+def _in_more_parts(
+    options: dict[str, Any], whole: DoesNotFitError, cut: DoesNotFitError
+) -> dict[str, Any]:
+    """The power of two of micro-batches with which it should fit, if any does: what each of them
+    makes shrinks with their number, by what the whole batch needs and what these need."""
+    count = options.get("micro_batches", 1)
+    if count == 1:
+        return {}
+    of_whole = (whole.peak_bytes - cut.peak_bytes) / (1 - 1 / count)
+    left = whole.memory_limit - (whole.peak_bytes - of_whole)
+    if of_whole <= 0 or left <= 0:
+        return {}
+    return {"micro_batches": max(2 * count, 1 << math.ceil(math.log2(of_whole / left)))}
 
 
 def _is_auto(value: Any) -> bool:

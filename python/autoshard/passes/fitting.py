@@ -398,6 +398,8 @@ class Fitting:
             if peak > aim and is_stuck:  # nothing is left to choose
                 if fits or aim == self.limit or self._keeps_to_aim():
                     break  # what needs more than is aimed at loses to what does not
+                if least > _WITHIN_REACH * self.limit and not self.copies.has_loops:
+                    break  # with less to go what goes first relieves no more
                 aim = wanted = self.limit  # where less is asked for, other values are chosen
                 continue
             tried.add(wanted, choice, aim - peak)

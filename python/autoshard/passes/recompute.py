@@ -305,6 +305,7 @@ class FittedPlans:
         """The error of a limit, with what was found that needs least."""
         needed = min(self._given.peak_bytes, fitting.least.peak_bytes)
         error = _does_not_fit(self._given, needed, limit, self.options)
+        error.largest = _largest(min(self._given, fitting.least, key=lambda one: one.peak_bytes))
         error.bytes_without = WaitingArguments(fitting.least.costed)
         error.rewritten_with = partial(self._with_arguments, fitting.least)
         return error
@@ -330,6 +331,7 @@ class FittedPlans:
             if moved.peak_bytes <= limit:
                 return self._finished(moved, limit)
             error = _does_not_fit(self._given, moved.peak_bytes, limit, self.options)
+            error.largest = _largest(moved)
             error.bytes_without = WaitingArguments(moved.costed)
             error.rewritten_with = partial(self._with_arguments, trial)
             raise error
@@ -566,10 +568,13 @@ def _cost_of_copy(first: Costed, options: Recompute, copy: mlir.Module) -> Coste
     )
 
 
+def _largest(trial: Trial) -> str:
+    """The largest tensors at its worst moment."""
+    return tensors_text(peak_values(trial.costed.imported, trial.costed.plan.peak_values, {}))
+
+
 def _does_not_fit(given: Trial, needed: float, limit: float, options: Recompute) -> DoesNotFitError:
     """With the best that was found, and what is at the peak without it."""
-    imported, plan = given.costed.imported, given.costed.plan
-    largest = peak_values(imported, plan.peak_values, {})
     switches = [
         f"{name}=true"
         for name, value in (
@@ -586,10 +591,10 @@ def _does_not_fit(given: Trial, needed: float, limit: float, options: Recompute)
     tried = ways[0] + " does not make" if len(ways) == 1 else f"{' and '.join(ways)} do not make"
     return DoesNotFitError(
         f"{tried} this plan fit: it still needs"
-        f" {bytes_text(needed)} on each of {imported.mesh.size} devices,"
+        f" {bytes_text(needed)} on each of {given.costed.imported.mesh.size} devices,"
         f" {bytes_text(needed - limit)} more than the {bytes_text(limit)} allowed; without, it"
         f" needs {bytes_text(given.peak_bytes)}. Largest tensors at its"
-        f" peak, on one device: {tensors_text(largest)}. Plan for less memory,{more} use more chips"
+        f" peak, on one device: {_largest(given)}. Plan for less memory,{more} use more chips"
         " or a smaller batch.",
         None,
         needed,

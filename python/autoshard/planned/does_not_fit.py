@@ -33,5 +33,6 @@ def does_not_fit(
         limit,
         advice=help_text,
     )
+    error.largest = tensors_text(largest)
     error.within = lambda smaller: does_not_fit(imported, peak, smaller, live)
     return error

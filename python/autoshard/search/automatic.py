@@ -278,15 +278,18 @@ class Job:
             advice += ' or mode="auto"'
         elif self.spreading is not None:
             advice += ", or leave optimizer_parallel out: the search then chooses among all plans"
-        raise DoesNotFitError(
+        largest = tensors_text(summary.peak_values)
+        error = DoesNotFitError(
             f"{self.name}: {how} the plan needs {bytes_text(needed)} on each of"
             f" {self.num_devices} devices, {bytes_text(needed - limit)} more than the"
             f" {bytes_text(limit)} allowed. Largest tensors at that moment, on one device:"
-            f" {tensors_text(summary.peak_values)}. {advice}.",
+            f" {largest}. {advice}.",
             None,
             needed,
             limit,
         )
+        error.largest = largest
+        raise error
 
     def _has_to_recompute(self, module: mlir.Module) -> bool:
         recomputing = self.recomputing

@@ -18,7 +18,7 @@ from autoshard.errors import (
     RewrittenWith,
     SlowerPlanError,
 )
-from autoshard.planned.summary import DecidedValue, bytes_text
+from autoshard.planned.summary import DecidedValue, bytes_text, tensors_text
 from autoshard.progress import running
 from autoshard.search.automatic import (
     WITHIN_REACH,
@@ -33,6 +33,9 @@ from autoshard.search.searches import Searches
 
 MORE_ARGUMENTS = 4
 """So many times as many arguments go to the host where those that did do not suffice."""
+
+_ROUNDING = 1e-6
+"""Share by which sums of the same seconds, or bytes, may differ."""
 
 _LEAST_GAIN = 0.005
 """By which share of it a step has to get shorter for fewer arguments on the host to be tried."""
@@ -75,8 +78,7 @@ def plan_with_host(
         is_near = error.peak_bytes <= WITHIN_REACH * error.memory_limit
         if job.recomputing is None or not (last.insists and is_near):
             raise
-        missing = error.peak_bytes - error.memory_limit
-        return _with_all_or_none(replace(last, is_last=True), plan, waiting(), name_of, missing)
+        return _with_all_or_none(replace(last, is_last=True), plan, waiting(), name_of, error)
     if running().is_interrupted:
         return found
     if job.recomputing is None or not any(one.decision == "host" for one in _decided(found)):
@@ -103,21 +105,24 @@ def _with_all_or_none(
     plan: Callable[[Job, Sequence[int]], Planned],
     waiting: Sequence[Candidate],
     name_of: Callable[[int], str],
-    missing: float,
+    closest: DoesNotFitError,
 ) -> Planned:
-    """With no argument on the host, else with all: what needs least, where nothing fitted and so
-    many bytes are missing.
+    """With no argument on the host, else with all: what needs least, where nothing fitted, and this
+    is what was said of what came closest.
 
     Raises:
         DoesNotFitError: Nor does that.
     """
+    missing, largest = closest.peak_bytes - closest.memory_limit, closest.largest
     for on_host in ((), waiting) if waiting else ((),):
         end_if_interrupted()
         tried = _with_these(job, plan, on_host)
         if tried.planned is not None:
             return tried.planned
-        missing = min(missing, tried.missing_bytes)
-    raise _does_not_fit_with_host(job, [name_of(one.argument) for one in waiting], missing)
+        if tried.missing_bytes < missing:
+            missing, largest = tried.missing_bytes, tried.largest
+    names = [name_of(one.argument) for one in waiting]
+    raise _does_not_fit_with_host(job, names, missing, largest)
 
 
 def _with_arguments(
@@ -158,7 +163,7 @@ def _with_more(
     while True:
         if most == len(waiting):
             names = [name_of(one) for one in arguments]
-            raise _does_not_fit_with_host(job, names, failed.missing_bytes)
+            raise _does_not_fit_with_host(job, names, failed.missing_bytes, failed.largest)
         before = most
         if failed.bytes_without is not None:
             most = failed.fewest(arguments, most, job.memory_limit)
@@ -173,7 +178,8 @@ def _with_more(
             tried = _with_these(job, plan, waiting)
         if tried.planned is not None:
             found = tried.planned
-            if rewritten_with is not None:
+            free = failed.free_seconds
+            if rewritten_with is not None and not _is_least(job, waiting[:most], found, free):
                 found = _searched_again(job, plan, arguments[:most], found)
             break
         freed = failed.missing_bytes - tried.missing_bytes
@@ -208,6 +214,22 @@ def _with_more(
     return found, most
 
 
+def _is_least(job: Job, on_host: Sequence[Candidate], found: Planned, free_seconds: float) -> bool:
+    """Can no search that knows what is on the host find a faster plan than one that was rewritten?
+
+    Not where it cuts everything as the plan with all the memory there could be, a step of
+    ``free_seconds``, and sends no more than with all that is on the host cut over all devices.
+    """
+    assert found.summary is not None
+    summary = found.summary
+    least = sum(one.bytes * one.transfers for one in on_host) / job.num_devices
+    if summary.host_transfer_bytes > (1 + _ROUNDING) * least:
+        return False
+    alone = step_seconds(found) - summary.recompute_seconds
+    sent = (0.0, summary.host_exposed_seconds)
+    return any(math.isclose(alone - one, free_seconds, rel_tol=_ROUNDING) for one in sent)
+
+
 def _searched_again(
     job: Job,
     plan: Callable[[Job, Sequence[int]], Planned],
@@ -240,6 +262,8 @@ class _Tried:
     bytes_without: BytesWithout | None = None
     """See ``DoesNotFitError``."""
     rewritten_with: RewrittenWith | None = None
+    """See ``DoesNotFitError``."""
+    largest: str = ""
     """See ``DoesNotFitError``."""
 
     def fewest(self, arguments: Sequence[int], count: int, limit: float) -> int:
@@ -296,12 +320,19 @@ def _with_these(
     try:
         planned = _planned(job, plan, arguments, rewritten_with)
     except DoesNotFitError as error:
-        missing = error.peak_bytes - error.memory_limit
-        return _Tried(None, missing, error.free_seconds, error.bytes_without, error.rewritten_with)
+        return _Tried(
+            None,
+            error.peak_bytes - error.memory_limit,
+            error.free_seconds,
+            error.bytes_without,
+            error.rewritten_with,
+            error.largest,
+        )
     assert planned.summary is not None
     missing = planned.summary.peak_bytes_per_device - job.memory_limit
     if missing > 0:
-        return _Tried(None, missing, planned.free_seconds)
+        largest = tensors_text(planned.summary.peak_values)
+        return _Tried(None, missing, planned.free_seconds, largest=largest)
     return _Tried(planned, 0.0, planned.free_seconds)
 
 
@@ -332,19 +363,24 @@ def count_that_frees(waiting: Sequence[Candidate], taken: int, missing: float) -
     return count
 
 
-def _does_not_fit_with_host(job: Job, names: Sequence[str], missing: float) -> DoesNotFitError:
+def _does_not_fit_with_host(
+    job: Job, names: Sequence[str], missing: float, largest: str
+) -> DoesNotFitError:
     limit = job.memory_limit
     kept = f"{', '.join(names[:6])}{', ..' if len(names) > 6 else ''}" if names else "nothing"
-    return DoesNotFitError(
+    stays = f" Largest tensors at its worst moment, on one device: {largest}." if largest else ""
+    error = DoesNotFitError(
         f"{job.name}: no plan fits, even with all optimizer states and parameters that are read"
         f" once in the memory of the host ({len(names)} arguments: {kept}): the plan needs"
         f" {bytes_text(limit + missing)} on each of {job.num_devices} devices,"
-        f" {bytes_text(missing)} more than the {bytes_text(limit)} allowed. Use more chips or a"
-        " smaller batch.",
+        f" {bytes_text(missing)} more than the {bytes_text(limit)} allowed.{stays}",
         None,
         limit + missing,
         limit,
+        advice="Use more chips or a smaller batch.",
     )
+    error.largest = largest
+    return error
 
 
 def _decided(planned: Planned) -> Sequence[DecidedValue]:

@@ -229,6 +229,44 @@ def _attention_step(weights: Any, x: Any) -> Any:
     return jax.tree.map(lambda w, g: w - g, weights, jax.grad(loss)(weights))
 
 
+def _layers(weights: Any, x: Any) -> Any:
+    """Layers one after the other."""
+
+    def loss(weights: Any) -> Any:
+        h = x
+        for weight in weights:
+            h = jnp.tanh(h @ weight)
+        return jnp.sum(h * h)
+
+    return [w - g for w, g in zip(weights, jax.grad(loss)(weights), strict=True)]
+
+
+def test_the_margin_is_not_given_up_where_far_more_is_missing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What goes first for less relieves no more where more is allowed."""
+    options: Any = {"cluster": "v5e:1x2", "donate_argnums": 0}
+    arguments = (
+        [jax.ShapeDtypeStruct((256, 256), jnp.float32)] * 6,
+        jax.ShapeDtypeStruct((4096, 256), jnp.float32),
+    )
+    free = autoshard.plan(_layers, *arguments, **options)
+    asked: list[tuple[float, float]] = []
+    choice = fitting.Fitting.choice
+
+    def told(self: Any, wanted: float, *rest: Any) -> Choice:
+        asked.append((wanted, self.limit))
+        return choice(self, wanted, *rest)
+
+    monkeypatch.setattr(planning, "with_switches", lambda error, *_: error)
+    monkeypatch.setattr(fitting.Fitting, "choice", told)
+    limit = int(0.3 * free.peak_bytes)
+    with pytest.raises(DoesNotFitError):
+        autoshard.plan(_layers, *arguments, **options, recompute="auto", memory_limit=limit)
+    assert any(of == limit for _, of in asked)
+    assert (limit, limit) not in asked
+
+
 def test_more_goes_than_has_to_where_that_makes_the_step_shorter(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

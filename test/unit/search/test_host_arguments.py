@@ -16,6 +16,7 @@ import autoshard
 from autoshard.errors import DoesNotFitError, PlanError
 from autoshard.frontend import planning
 from autoshard.passes.recompute import FittedPlans, Recompute
+from autoshard.search import host_arguments
 from autoshard.search.host_arguments import plan_with_host
 from autoshard.search.host_candidates import Candidate
 
@@ -245,3 +246,54 @@ def test_what_a_plan_needs_with_arguments_on_the_host_is_known_before_it_is_rewr
         rewritten = rewritten_with(momenta[:count], inf)
         needed = rewritten.summary.peak_bytes_per_device
         assert needed <= bytes_without(momenta[:count]) <= 1.02 * needed
+
+
+@dataclass
+class RewritingJob(Job):
+    """What is rewritten is as useful as it is."""
+
+    most_free_seconds: float = inf
+
+    def useful(self, planned: Any) -> Any:
+        return planned
+
+    def reduced_once(self, planned: Any) -> Any:
+        return planned
+
+
+@pytest.mark.parametrize(
+    ("free_seconds", "sent", "is_searched"),
+    [(3.5, 20.0, False), (3.0, 20.0, False), (3.4, 20.0, True), (3.5, 21.0, True)],
+)
+def test_a_search_follows_what_was_rewritten_only_where_it_may_be_faster(
+    free_seconds: float, sent: float, is_searched: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A step of 4 seconds, of which half a second is computed again and half a second waits for the
+    host, where one argument of 10 bytes is; it goes there and back."""
+    searched: list[int] = []
+    summary = SimpleNamespace(
+        peak_bytes_per_device=LIMIT,
+        step_seconds=4.0,
+        recompute_seconds=0.5,
+        host_exposed_seconds=0.5,
+        host_transfer_bytes=sent,
+        decided=(),
+    )
+    found = SimpleNamespace(summary=summary, free_seconds=free_seconds)
+
+    def plan(job: Any, on_host: Sequence[int]) -> Any:
+        if on_host:
+            searched.append(len(on_host))
+            raise DoesNotFitError("no faster", None, LIMIT + 1, LIMIT)
+        error = DoesNotFitError("too much", None, LIMIT + 1, LIMIT)
+        error.free_seconds = free_seconds
+        error.bytes_without = lambda more: LIMIT + 1 - len(more)
+        rewritten: Any = found
+        error.rewritten_with = lambda arguments, limit: rewritten
+        raise error
+
+    monkeypatch.setattr(host_arguments, "planned_of", lambda made: made)
+    waiting = [Candidate(number, 10.0, 2) for number in range(4)]
+    job: Any = RewritingJob()
+    assert plan_with_host(job, plan, lambda: waiting, "argument {}".format) is found
+    assert searched == [1] * is_searched

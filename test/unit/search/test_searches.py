@@ -54,7 +54,7 @@ def test_each_program_is_read_once_and_searched_once_within_each_limit(
     monkeypatch.setattr(Job, "read_flat", told)
     monkeypatch.setattr(ReadProgram, "searched", asked)
     limit = int(0.3 * free.peak_bytes)
-    with pytest.raises(DoesNotFitError, match="even with all optimizer states"):
+    with pytest.raises(DoesNotFitError, match="even with all optimizer states") as raised:
         autoshard.plan(
             _step,
             (weights, weights),
@@ -64,6 +64,9 @@ def test_each_program_is_read_once_and_searched_once_within_each_limit(
             host_offload="auto",
             memory_limit=limit,
         )
+    # What stays where it needs least is told as well.
+    assert "tensors (" in raised.value.largest
+    assert raised.value.largest in raised.value.found
     assert len(read) > 1
     assert set(read.values()) == set(searched.values()) == {1}
 
