@@ -175,6 +175,13 @@ void bind_pipeline(nb::module_& module) {
           "The stage and level of each op; raises NoPipelineStages(why, op, stage, share, "
           "units).")
       .def(
+          "parts",
+          [](TimedStep& step, std::int32_t stages, std::int32_t chunks, double slack) {
+            return step.parts({stages, chunks, slack});
+          },
+          nb::kw_only(), "stages"_a, "chunks"_a, "slack"_a,
+          "As `cut`, without places and sums that are split.")
+      .def(
           "works",
           [](const TimedStep& step, const Stages& stages) {
             return step.works(stages.places);

@@ -130,16 +130,21 @@ std::vector<char> Flow::sides() {
 void decide_sides(const Line& line, std::vector<Side>& side) {
   Flow flow;
   std::vector<std::int32_t> number(line.size());
+  std::vector<std::int32_t> values;  // that open nodes make or read
   for (std::int32_t node = 0; node < line.size(); ++node) {
     number[node] = side[node] == Side::behind   ? Flow::source
                    : side[node] == Side::before ? Flow::sink
                                                 : flow.add_node();
+    if (side[node] != Side::open) continue;
+    values.insert(values.end(), line.makes[node].begin(), line.makes[node].end());
+    values.insert(values.end(), line.reads[node].begin(), line.reads[node].end());
   }
-  for (const Value& value : line.values) {
+  std::sort(values.begin(), values.end());
+  values.erase(std::unique(values.begin(), values.end()), values.end());
+  for (const std::int32_t v : values) {
+    const Value& value = line.values[v];
+    if (value.readers.empty()) continue;
     const std::int32_t maker = value.maker < 0 ? -1 : number[value.maker];
-    bool is_open = maker > Flow::sink;
-    for (const std::int32_t reader : value.readers) is_open |= number[reader] > Flow::sink;
-    if (!is_open || value.readers.empty()) continue;
     for (const std::int32_t reader : value.readers) {
       if (maker < 0 || line.is_forward[value.maker] != line.is_forward[reader]) continue;
       if (line.is_forward[reader]) {

@@ -30,7 +30,7 @@ class Stager {
     }
   }
 
-  Stages run() {
+  Stages run(bool is_placed) {
     ranges_ = ranges_of(line_, parts_);
     for (std::int32_t node = 0; node < line_.size(); ++node) {
       const std::int32_t mark = line_.mark[node];
@@ -43,7 +43,7 @@ class Stager {
     places_ = places_of(line_, ranges_);
     found_.units = static_cast<std::int32_t>(places_.units.size());
     cut();
-    place();
+    if (is_placed) place();
     return std::move(found_);
   }
 
@@ -278,7 +278,11 @@ TimedStep::TimedStep(ModuleStructure module, Loop loop, std::vector<double> seco
 }
 
 Stages TimedStep::cut(const Options& options) {
-  return Stager(ops_, loop_, body_, options).run();
+  return Stager(ops_, loop_, body_, options).run(true);
+}
+
+Stages TimedStep::parts(const Options& options) {
+  return Stager(ops_, loop_, body_, options).run(false);
 }
 
 std::vector<StageWork> TimedStep::works(const std::vector<Place>& places) const {

@@ -87,6 +87,8 @@ class TimedStep {
   /// Marks are numbers of parts; expects that they are below `stages * chunks`. Throws
   /// `CannotCut`.
   Stages cut(const Options& options);
+  /// The same without places and sums, for its seconds and cuts.
+  Stages parts(const Options& options);
   /// What stages do for a micro-batch, by their places.
   std::vector<StageWork> works(const std::vector<Place>& places) const;
 

@@ -943,6 +943,9 @@ class TimedStep:
         The stage and level of each op; raises NoPipelineStages(why, op, stage, share, units).
         """
 
+    def parts(self, *, stages: int, chunks: int, slack: float) -> PipelineStages:
+        """As `cut`, without places and sums that are split."""
+
     def works(self, stages: PipelineStages) -> list[StageWork]:
         """What its stages do for a micro-batch."""
 

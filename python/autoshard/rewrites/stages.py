@@ -6,7 +6,7 @@ are written once for every stage that reads them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 
@@ -121,7 +121,7 @@ def parts_by_chunks(
     """
     for count in chunks:
         try:
-            cut = step.cut(stages, count, slack)
+            cut = step.parts(stages, count, slack)
         except PlanError as error:
             cause = error.__cause__
             if isinstance(cause, _core.NoPipelineStages) and cause.args[0] == WhyNoStages.FEW:
@@ -184,10 +184,23 @@ class TimedStep:
         Raises:
             PlanError: The step has no such stages.
         """
+        return self._decided(self.core.cut, stages, chunks, slack)
+
+    def parts(self, stages: int, chunks: int, slack: float) -> _core.PipelineStages:
+        """The same without places of ops, which is asked of many numbers of chunks.
+
+        Raises:
+            PlanError: The step has no such stages.
+        """
+        return self._decided(self.core.parts, stages, chunks, slack)
+
+    def _decided(
+        self, decide: Callable[..., _core.PipelineStages], stages: int, chunks: int, slack: float
+    ) -> _core.PipelineStages:
         if self.marked is not None:
             _check_mark(*self.marked, stages, chunks)
         try:
-            return self.core.cut(stages=stages, chunks=chunks, slack=slack)
+            return decide(stages=stages, chunks=chunks, slack=slack)
         except _core.NoPipelineStages as error:
             raise _refusal(self.operations, error, stages, chunks) from error
 

@@ -11,7 +11,9 @@ import pytest
 from test_micro_batches import module_of, sgd, whole_numbers
 
 import autoshard
+from autoshard.cluster import Cluster
 from autoshard.errors import PassOptionError, PlanError
+from autoshard.ir import mlir
 from autoshard.ir.attributes import LEVEL, MICRO_BATCHES, STAGE
 from autoshard.ir.boundary import main_function
 from autoshard.ir.compile import compile_module
@@ -22,6 +24,7 @@ from autoshard.ir.native import verify
 from autoshard.passes.micro_batch import MicroBatch
 from autoshard.passes.pipeline import run_passes
 from autoshard.passes.pipeline_stages import PipelineStages
+from autoshard.rewrites.stages import TimedStep
 
 BATCH, WIDTH = 8, 4
 
@@ -388,3 +391,18 @@ def test_parts_that_cannot_be_are_refused(parts, said):
     loss = chain if parts[0] is None else marked(parts)
     with pytest.raises(PlanError, match=said):
         Staged(sgd(loss), (layers(len(parts)), *batch()), 2, chunks=2)
+
+
+@pytest.mark.parametrize(("stages", "chunks"), [(2, 1), (4, 1), (2, 2), (2, 3)])
+def test_parts_of_the_model_are_those_of_the_cut(stages, chunks):
+    module = module_of(sgd(chain), (layers(6), *batch()))
+    run_passes(module, [MicroBatch(4, tuple(str(6 + n) for n in range(2)))])
+    with module.context, mlir.Location.unknown():
+        step = TimedStep.of(module, 4, Cluster.of("h100:1"), "stage")
+        cut, parts = (of(stages, chunks, 1.05) for of in (step.cut, step.parts))
+    assert parts.seconds == cut.seconds
+    assert [(it.op, it.bytes, it.values) for it in parts.cuts] == [
+        (it.op, it.bytes, it.values) for it in cut.cuts
+    ]
+    assert cut.places
+    assert not parts.places

@@ -49,6 +49,8 @@ def into_one_stage(module: mlir.Module, stages: int, batch: Sequence[int]) -> Pr
     block = main.regions[0].blocks[0]
     ops = [op.operation for op in block.operations][:-1]
     loops = layer_loops_of(ops)
+    if not loops:
+        raise _no_layers(ops, stages)
     frozen = {block.arguments[number] for number in batch}
     populate_rules(module)
     try:
