@@ -19,6 +19,8 @@ constexpr double most_direct_padding = 2;
 /// Two dims of a value, in no order: those of the matrices that it consists of. -1: none.
 struct MatrixDims {
   std::int32_t first = -1, second = -1;
+  /// The first one is that of images, of which each device has its share.
+  bool are_of_images = false;
 
   bool are_known() const { return first >= 0; }
 };
@@ -81,6 +83,31 @@ bool is_batch_of_matrices(const Rule& rule) {
   return is_batch;
 }
 
+/// Whether an op is a convolution.
+bool is_convolution(const Rule& rule) {
+  return rule.work == Work::matmul && rule.has_workspace && rule.operands.size() == 2 &&
+         rule.results.size() == 1;
+}
+
+/// Whether all of a dim is in the kernel of a convolution as well: channels.
+bool is_in(const RuleTensor& kernel, const std::vector<std::int32_t>& dim) {
+  return !dim.empty() &&
+         std::all_of(dim.begin(), dim.end(), [&](std::int32_t f) { return has(kernel, f); });
+}
+
+/// Images and channels of what a convolution reads or writes: the first dim, if its kernel has
+/// nothing of that, and the one that its kernel has.
+MatrixDims images_of(const RuleTensor& tensor, const RuleTensor& kernel) {
+  MatrixDims found;
+  if (tensor.dims.empty() || is_in(kernel, tensor.dims[0])) return found;
+  for (std::size_t d = 1; d < tensor.dims.size(); ++d) {
+    if (is_in(kernel, tensor.dims[d])) {
+      found = {0, static_cast<std::int32_t>(d), true};
+    }
+  }
+  return found;
+}
+
 /// By value: the ops that have it as operand.
 std::vector<std::vector<std::int32_t>> readers_of(const ProgramIndex& index) {
   std::vector<std::vector<std::int32_t>> readers(index.num_values);
@@ -97,10 +124,14 @@ class Spread {
   explicit Spread(const ProgramIndex& index)
       : index_(index), dims_(index.num_values), readers_(readers_of(index)) {}
 
-  /// From all batches of products, the first ones first.
+  /// From all batches of products and convolutions, the first ones first.
   std::vector<MatrixDims> run() {
     for (std::int32_t i = 0; i < index_.num_ops; ++i) {
-      if (is_batch_of_matrices(index_.rule(i))) add_product(i);
+      if (is_batch_of_matrices(index_.rule(i))) {
+        add_product(i);
+      } else if (is_convolution(index_.rule(i))) {
+        add_convolution(i);
+      }
     }
     for (std::size_t next = 0; next < reached_.size(); ++next) {
       const std::int32_t value = reached_[next];
@@ -135,16 +166,25 @@ class Spread {
     add(index_.op(i).operands[1], right, contracted, columns);
   }
 
-  /// From one value of an elementwise op or view to the others.
+  void add_convolution(std::int32_t i) {
+    const Rule& rule = index_.rule(i);
+    const RuleTensor& kernel = rule.operands[1];
+    reach(index_.op(i).operands[0], images_of(rule.operands[0], kernel));
+    reach(index_.op(i).results[0], images_of(rule.results[0], kernel));
+  }
+
+  /// From one value of an elementwise op, a view or a pooling of images to the others.
   void pass_through(std::int32_t i, std::int32_t value) {
     const Rule& rule = index_.rule(i);
-    if (rule.work != Work::elementwise && rule.work != Work::view) return;
+    const bool is_pooling = rule.work == Work::reduce && dims_[value].are_of_images;
+    if (rule.work != Work::elementwise && rule.work != Work::view && !is_pooling) return;
     const auto &operands = index_.op(i).operands, &results = index_.op(i).results;
     const auto each = [&](const auto& visit) {
       for (std::size_t k = 0; k < operands.size(); ++k) visit(operands[k], rule.operands[k]);
       for (std::size_t k = 0; k < results.size(); ++k) visit(results[k], rule.results[k]);
     };
     std::int32_t first = -1, second = -1;
+    const bool of_images = dims_[value].are_of_images;
     each([&](std::int32_t v, const RuleTensor& tensor) {
       if (v != value || first >= 0) return;
       first = factor_of(rule, tensor, dims_[value].first);
@@ -153,7 +193,7 @@ class Spread {
     if (first < 0 || second < 0) return;
     each([&](std::int32_t v, const RuleTensor& tensor) {
       if (v == no_value) return;
-      reach(v, {dim_of(rule, tensor, first), dim_of(rule, tensor, second)});
+      reach(v, {dim_of(rule, tensor, first), dim_of(rule, tensor, second), of_images});
     });
   }
 
@@ -227,12 +267,15 @@ TilePadding tile_padding_of(const ProgramIndex& index, const Layout& layout) {
                     std::vector<bool>(index.num_ops, false)};
   if (layout.tile_columns == 0) return found;
   std::vector<double>& padding = found.of_value;
+  double devices = 1;
+  for (std::int64_t size : index.program.mesh.axis_sizes) devices *= static_cast<double>(size);
   const std::vector<MatrixDims> dims = Spread(index).run();
   for (std::size_t v = 0; v < index.num_values; ++v) {
     if (!dims[v].are_known()) continue;
     const auto& sizes = index.program.types[index.program.values[v].type].dims;
-    padding[v] = padding_of_matrix(static_cast<double>(sizes[dims[v].first]),
-                                   static_cast<double>(sizes[dims[v].second]), layout);
+    double rows = static_cast<double>(sizes[dims[v].first]);
+    if (dims[v].are_of_images) rows = std::ceil(rows / devices);
+    padding[v] = padding_of_matrix(rows, static_cast<double>(sizes[dims[v].second]), layout);
   }
   const std::vector<bool> is_beside = beside_plain_products(index, dims);
   for (std::int32_t i = 0; i < index.num_ops; ++i) {

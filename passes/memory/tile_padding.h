@@ -33,6 +33,13 @@ struct TilePadding {
 /// fills its tiles: a product without a batch reads and writes any. Arguments are as they are
 /// given, and products with vectors are sums.
 ///
+/// What a convolution reads or writes lies in tiles of images and channels, and so does what
+/// elementwise ops, views and poolings make of it or it is made of, as far as both are dims of
+/// that. Images are those of one device, as if they were cut over all.
+///
+/// Example: 512 images on 8 devices, 64 channels: 64 x 128 in place of 64 x 64, twice their
+/// elements.
+///
 /// Example: the scores of 3 heads over windows of 49 pixels, and their softmax: 2.99 times
 /// their elements. The columns that they are made of, 49 x 288 without heads: 1; the view
 /// that splits these into heads is a copy.

@@ -1484,6 +1484,31 @@ def test_few_rows_take_a_tile_of_a_power_of_two() -> None:
     assert 64 * 4 * 128 * 4 in [size for _, size in found.peak()[2]]
 
 
+@pytest.mark.parametrize(
+    ("images", "channels", "tiled"),
+    [(64, 32, 8 * 128), (64, 192, 8 * 256), (1024, 32, 128 * 32), (512, 96, 64 * 128)],
+    ids=["few", "many channels", "images fill columns", "channels pad less"],
+)
+def test_images_of_one_device_and_channels_lie_in_tiles(
+    images: int, channels: int, tiled: int
+) -> None:
+    """Sizes are those of all eight devices."""
+
+    def convolved(x: Any, w: Any) -> Any:
+        made = jax.lax.conv_general_dilated(
+            x, w, (1, 1), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC")
+        )
+        pooled = jax.lax.reduce_window(
+            jnp.tanh(made), 0.0, jax.lax.add, (1, 2, 2, 1), (1, 2, 2, 1), "VALID"
+        )
+        return jnp.sort(pooled, 1)
+
+    found = read(convolved, (images, 8, 8, 128), (3, 3, 128, channels))
+    sizes = [size for _, size in found.peak()[2]]
+    for positions in (8 * 8, 4 * 4):
+        assert 8 * positions * tiled * 4 in sizes
+
+
 def test_products_without_a_batch_fill_their_tiles() -> None:
     found = read(lambda x, w: jnp.tanh(x @ w), (16, 49, 32), (32, 96))
     assert max(size for _, size in found.peak()[2]) == 16 * 49 * 96 * 4
