@@ -223,6 +223,14 @@ def gemma() -> Case:
     return language_model("FlaxGemmaForCausalLM", config, 32, 2048)
 
 
+def xglm() -> Case:
+    """XGLM 564M, 6 of 24 layers: sines for positions, a vocabulary of 256,008."""
+    from transformers import XGLMConfig
+
+    config = XGLMConfig(num_layers=6, dropout=0.0, attention_dropout=0.0)
+    return language_model("FlaxXGLMForCausalLM", config, 32, 1024)
+
+
 def gpt_neo() -> Case:
     """GPT-Neo 1.3B, 6 of 24 layers: whole and local attention by turns."""
     from transformers import GPTNeoConfig
@@ -264,6 +272,27 @@ def beit() -> Case:
         num_labels=1000,
     )
     model, params = _flax_model("FlaxBeitForImageClassification", config)
+
+    def loss(params: Any, key: Any, images: Any, labels: Any) -> Any:
+        dropout, path = jax.random.split(key)
+        logits = model.module.apply(
+            {"params": params},
+            images,
+            deterministic=False,
+            rngs={"dropout": dropout, "droppath": path},
+        ).logits
+        return _cross_entropy(logits, labels)
+
+    images, labels = spec(512, 224, 224, 3, dtype=jnp.bfloat16), spec(512, dtype=jnp.int32)
+    return train(loss, params, _key(), images, labels, optimizer=optax.adamw(1e-4))
+
+
+def dinov2() -> Case:
+    """DINOv2 base, 6 of 12 layers: residuals scaled by feature, stochastic depth."""
+    from transformers import Dinov2Config
+
+    config = Dinov2Config(num_hidden_layers=6, image_size=224, drop_path_rate=0.1, num_labels=1000)
+    model, params = _flax_model("FlaxDinov2ForImageClassification", config)
 
     def loss(params: Any, key: Any, images: Any, labels: Any) -> Any:
         dropout, path = jax.random.split(key)
@@ -449,6 +478,19 @@ def distilbert() -> Case:
     return _tokens_of_keras(backbone, 128, 512)
 
 
+def phi3() -> Case:
+    """Phi-3 mini, 4 of 32 layers: queries, keys and values in one product each, gated SiLU."""
+    backbone = _keras_hub().Phi3Backbone(
+        vocabulary_size=32064,
+        num_layers=4,
+        hidden_dim=3072,
+        intermediate_dim=8192,
+        num_query_heads=32,
+        num_key_value_heads=32,
+    )
+    return _tokens_of_keras(backbone, 16, 2048)
+
+
 def qwen_moe() -> Case:
     """Qwen3's layers with experts, 2 of 48 and 32 of 128, each token to 8."""
     backbone = _keras_hub().Qwen3MoeBackbone(
@@ -512,6 +554,11 @@ PUBLISHED: dict[str, Callable[[], Case]] = {
     "falcon 1B, 6 layers": falcon,
     "mobilenet v2": functools.partial(application, "MobileNetV2", 1024, 224),
     "distilbert base": distilbert,
+    "inception v3": functools.partial(application, "InceptionV3", 512, 299),
+    "xception": functools.partial(application, "Xception", 256, 299),
+    "xglm 564M, 6 layers": xglm,
+    "dinov2 base, 6 layers": dinov2,
+    "phi3 mini, 4 layers": phi3,
 }
 """By name."""
 
