@@ -95,11 +95,18 @@ bool is_in(const RuleTensor& kernel, const std::vector<std::int32_t>& dim) {
          std::all_of(dim.begin(), dim.end(), [&](std::int32_t f) { return has(kernel, f); });
 }
 
-/// Images and channels of what a convolution reads or writes: the first dim, if its kernel has
-/// nothing of that, and the one that its kernel has.
-MatrixDims images_of(const RuleTensor& tensor, const RuleTensor& kernel) {
+/// Images and channels of what a convolution reads or writes: the first dim, if both have it
+/// and its kernel has not, and the one that its kernel has.
+///
+/// Example: none of the gradient of a window, whose first dim is one of the window.
+MatrixDims images_of(const Rule& rule, const RuleTensor& tensor) {
+  const RuleTensor& kernel = rule.operands[1];
   MatrixDims found;
-  if (tensor.dims.empty() || is_in(kernel, tensor.dims[0])) return found;
+  if (tensor.dims.empty() || tensor.dims[0].empty()) return found;
+  for (std::int32_t f : tensor.dims[0]) {
+    const bool is_of_both = has(rule.operands[0], f) && has(rule.results[0], f);
+    if (!is_of_both || has(kernel, f) || rule.factors[f].halo != 0) return found;
+  }
   for (std::size_t d = 1; d < tensor.dims.size(); ++d) {
     if (is_in(kernel, tensor.dims[d])) {
       found = {0, static_cast<std::int32_t>(d), true};
@@ -168,9 +175,8 @@ class Spread {
 
   void add_convolution(std::int32_t i) {
     const Rule& rule = index_.rule(i);
-    const RuleTensor& kernel = rule.operands[1];
-    reach(index_.op(i).operands[0], images_of(rule.operands[0], kernel));
-    reach(index_.op(i).results[0], images_of(rule.results[0], kernel));
+    reach(index_.op(i).operands[0], images_of(rule, rule.operands[0]));
+    reach(index_.op(i).results[0], images_of(rule, rule.results[0]));
   }
 
   /// From one value of an elementwise op, a view or a pooling of images to the others.

@@ -1509,6 +1509,23 @@ def test_images_of_one_device_and_channels_lie_in_tiles(
         assert 8 * positions * tiled * 4 in sizes
 
 
+@pytest.mark.parametrize("window", [1, 3])
+def test_gradients_of_windows_have_no_images_in_their_tiles(window: int) -> None:
+    def gradient(x: Any, w: Any) -> Any:
+        def loss(w: Any) -> Any:
+            made = jax.lax.conv_general_dilated(
+                x, w, (1, 1), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC")
+            )
+            return jnp.sum(jnp.sin(made))
+
+        return jnp.sort(jax.grad(loss)(w), 1)
+
+    found = read(gradient, (64, 8, 8, 128), (window, window, 128, 32))
+    window_gradient_and_sorted = 3 * [window * window * 128 * 32 * 4.0]
+    sizes = [size for _, size in found.peak()[2]]
+    assert [size for size in sizes if size < 64 * 8 * 8 * 128] == window_gradient_and_sorted
+
+
 def test_products_without_a_batch_fill_their_tiles() -> None:
     found = read(lambda x, w: jnp.tanh(x @ w), (16, 49, 32), (32, 96))
     assert max(size for _, size in found.peak()[2]) == 16 * 49 * 96 * 4
