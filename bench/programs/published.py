@@ -259,6 +259,24 @@ def albert() -> Case:
     return train(loss, params, ids, ids, optimizer=optax.lamb(1e-3))
 
 
+def _image_transformer(kind: str, config: Any) -> Case:
+    """A classifier's train step with dropout and stochastic depth, 512 images of 224 x 224."""
+    model, params = _flax_model(kind, config)
+
+    def loss(params: Any, key: Any, images: Any, labels: Any) -> Any:
+        dropout, path = jax.random.split(key)
+        logits = model.module.apply(
+            {"params": params},
+            images,
+            deterministic=False,
+            rngs={"dropout": dropout, "droppath": path},
+        ).logits
+        return _cross_entropy(logits, labels)
+
+    images, labels = spec(512, 224, 224, 3, dtype=jnp.bfloat16), spec(512, dtype=jnp.int32)
+    return train(loss, params, _key(), images, labels, optimizer=optax.adamw(1e-4))
+
+
 def beit() -> Case:
     """BEiT large, 8 of 24 layers: tables of relative positions, stochastic depth."""
     from transformers import BeitConfig
@@ -271,20 +289,7 @@ def beit() -> Case:
         use_relative_position_bias=True,
         num_labels=1000,
     )
-    model, params = _flax_model("FlaxBeitForImageClassification", config)
-
-    def loss(params: Any, key: Any, images: Any, labels: Any) -> Any:
-        dropout, path = jax.random.split(key)
-        logits = model.module.apply(
-            {"params": params},
-            images,
-            deterministic=False,
-            rngs={"dropout": dropout, "droppath": path},
-        ).logits
-        return _cross_entropy(logits, labels)
-
-    images, labels = spec(512, 224, 224, 3, dtype=jnp.bfloat16), spec(512, dtype=jnp.int32)
-    return train(loss, params, _key(), images, labels, optimizer=optax.adamw(1e-4))
+    return _image_transformer("FlaxBeitForImageClassification", config)
 
 
 def dinov2() -> Case:
@@ -292,20 +297,7 @@ def dinov2() -> Case:
     from transformers import Dinov2Config
 
     config = Dinov2Config(num_hidden_layers=6, image_size=224, drop_path_rate=0.1, num_labels=1000)
-    model, params = _flax_model("FlaxDinov2ForImageClassification", config)
-
-    def loss(params: Any, key: Any, images: Any, labels: Any) -> Any:
-        dropout, path = jax.random.split(key)
-        logits = model.module.apply(
-            {"params": params},
-            images,
-            deterministic=False,
-            rngs={"dropout": dropout, "droppath": path},
-        ).logits
-        return _cross_entropy(logits, labels)
-
-    images, labels = spec(512, 224, 224, 3, dtype=jnp.bfloat16), spec(512, dtype=jnp.int32)
-    return train(loss, params, _key(), images, labels, optimizer=optax.adamw(1e-4))
+    return _image_transformer("FlaxDinov2ForImageClassification", config)
 
 
 def wav2vec2() -> Case:

@@ -215,10 +215,11 @@ def _with_more(
 
 
 def _is_least(job: Job, on_host: Sequence[Candidate], found: Planned, free_seconds: float) -> bool:
-    """Can no search that knows what is on the host find a faster plan than one that was rewritten?
+    """Could a search that knows what is on the host save no more than what is computed again?
 
-    Not where it cuts everything as the plan with all the memory there could be, a step of
-    ``free_seconds``, and sends no more than with all that is on the host cut over all devices.
+    So where the plan that was rewritten cuts everything as the one with all the memory there could
+    be, a step of ``free_seconds``, and sends no more than with all that is on the host cut over all
+    devices. A plan that is cut otherwise and computes less again may be faster: it is passed over.
     """
     assert found.summary is not None
     summary = found.summary

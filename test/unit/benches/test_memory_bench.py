@@ -7,26 +7,17 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import pytest
+import tanh_layers
 
 from bench.common.sources import Lowered, lowered
 from bench.quality import memory
-
-
-def _step(weights: Any, x: Any) -> Any:
-    def loss(weights: Any) -> Any:
-        h = x
-        for weight in weights:
-            h = jnp.tanh(h @ weight)
-        return jnp.sum(h * h)
-
-    return [w - g for w, g in zip(weights, jax.grad(loss)(weights), strict=True)]
 
 
 def _small(name: str) -> Lowered:
     assert name == "small"
     weights = [jax.ShapeDtypeStruct((256, 256), jnp.float32)] * 6
     x = jax.ShapeDtypeStruct((4096, 256), jnp.float32)
-    return lowered(_step, ["params", "batch"], (weights, x))
+    return lowered(tanh_layers.step, ["params", "batch"], (weights, x))
 
 
 def test_a_step_that_does_not_fit_is_measured_in_parts(

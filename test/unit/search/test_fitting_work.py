@@ -9,6 +9,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import pytest
+import tanh_layers
 from jax.sharding import PartitionSpec
 from plan_cases import whole_products
 
@@ -229,18 +230,6 @@ def _attention_step(weights: Any, x: Any) -> Any:
     return jax.tree.map(lambda w, g: w - g, weights, jax.grad(loss)(weights))
 
 
-def _layers(weights: Any, x: Any) -> Any:
-    """Layers one after the other."""
-
-    def loss(weights: Any) -> Any:
-        h = x
-        for weight in weights:
-            h = jnp.tanh(h @ weight)
-        return jnp.sum(h * h)
-
-    return [w - g for w, g in zip(weights, jax.grad(loss)(weights), strict=True)]
-
-
 def test_the_margin_is_not_given_up_where_far_more_is_missing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -250,7 +239,7 @@ def test_the_margin_is_not_given_up_where_far_more_is_missing(
         [jax.ShapeDtypeStruct((256, 256), jnp.float32)] * 6,
         jax.ShapeDtypeStruct((4096, 256), jnp.float32),
     )
-    free = autoshard.plan(_layers, *arguments, **options)
+    free = autoshard.plan(tanh_layers.step, *arguments, **options)
     asked: list[tuple[float, float]] = []
     choice = fitting.Fitting.choice
 
@@ -262,7 +251,9 @@ def test_the_margin_is_not_given_up_where_far_more_is_missing(
     monkeypatch.setattr(fitting.Fitting, "choice", told)
     limit = int(0.3 * free.peak_bytes)
     with pytest.raises(DoesNotFitError):
-        autoshard.plan(_layers, *arguments, **options, recompute="auto", memory_limit=limit)
+        autoshard.plan(
+            tanh_layers.step, *arguments, **options, recompute="auto", memory_limit=limit
+        )
     assert any(of == limit for _, of in asked)
     assert (limit, limit) not in asked
 
