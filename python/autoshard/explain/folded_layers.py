@@ -221,14 +221,18 @@ class _Layers:
 
     def _say(self, stretch: Stretch, columns: np.ndarray, column: int, *, back: bool) -> bool:
         near = self._readers if back else self._read
-        voted: list[int] = []
+        most: list[list[int]] = []
         for number in range(stretch.first + column, stretch.end, stretch.length):
             layers = Counter(
                 layer for other in near[number] if (layer := int(self._layer_at(other))) >= 0
             )
-            voted.append(max(layers, key=layers.__getitem__) if layers else -1)
-        said = [layer for layer in voted if layer >= 0]
-        if len(said) < len(voted) - 1 or len(set(said)) < len(said):
+            most.append([layer for layer in layers if layers[layer] == max(layers.values())])
+        for one_of in (min, max):  # rounds may begin within a layer, and then read of two
+            voted = [one_of(layers, default=-1) for layers in most]
+            said = [layer for layer in voted if layer >= 0]
+            if len(voted) - 1 <= len(said) == len(set(said)):
+                break
+        else:
             return False
         columns[:, column] = voted
         first = stretch.first + column
@@ -240,7 +244,7 @@ class _Layers:
         return self._layer_of[number] if number >= 0 else self._layer_of_argument.get(number, -1)
 
     @cached_property
-    def _read(self) -> list[list[int]]:
+    def _made_of(self) -> list[list[int]]:
         """For each op of ``main`` those that make what it reads; arguments count from -1 down."""
         found: list[list[int]] = []
         for op in self.main:
@@ -253,9 +257,21 @@ class _Layers:
         return found
 
     @cached_property
+    def _read(self) -> Sequence[Sequence[int]]:
+        """As ``_made_of``, without what is made of constants, which all layers share."""
+        is_constant: list[bool] = []
+        for op, read in zip(self.main, self._made_of, strict=True):
+            depends = any(other < 0 or not is_constant[other] for other in read)
+            is_constant.append(not depends and not op.regions)
+        return [
+            [other for other in read if other < 0 or not is_constant[other]]
+            for read in self._made_of
+        ]
+
+    @cached_property
     def _readers(self) -> Sequence[Sequence[int]]:
         found: list[list[int]] = [[] for _ in self.main]
-        for number, read in enumerate(self._read):
+        for number, read in enumerate(self._made_of):
             for other in read:
                 if other >= 0:
                     found[other].append(number)

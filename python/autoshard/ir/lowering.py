@@ -31,6 +31,7 @@ from jax._src import mesh as mesh_lib  # pyright: ignore[reportPrivateUsage]
 from jax._src.interpreters import mlir
 
 from autoshard.ir.checkpoint_names import NAMES, settle_names
+from autoshard.ir.equal_ops import join_equal_ops
 from autoshard.ir.module import new_context, parse_bytes, print_module
 
 _PACKAGES = {str(path.parent.parent) for path in (Path(__file__), Path(__file__).resolve())}
@@ -216,12 +217,19 @@ def lower(
     kept = sorted(lowering.compile_args["kept_var_idx"])
     return LoweredProgram(
         stage,
-        print_module(stage.compiler_ir("stablehlo"), "bytecode"),
+        _bytecode_of(stage),
         tuple(number - constant_count for number in kept if number >= constant_count),
         sum(number < constant_count for number in kept),
         tuple(str(effect) for effect in lowering.compile_args["ordered_effects"]),
         devices,
     )
+
+
+def _bytecode_of(stage: Any) -> bytes:
+    module = stage.compiler_ir("stablehlo")  # JAX keeps it, as it is
+    own = parse_bytes(print_module(module, "bytecode"), new_context(), "step")
+    join_equal_ops(own)
+    return print_module(own, "bytecode")
 
 
 Rules = tuple[tuple[core.Primitive, Callable[..., Any]], ...]

@@ -33,6 +33,7 @@ from autoshard.importer.program import import_program
 from autoshard.ir import mlir, place
 from autoshard.ir.attributes import MESH, PIPELINE_STAGES, PLAN
 from autoshard.ir.boundary import allow_all_to_all, pad_indivisible
+from autoshard.ir.equal_ops import join_equal_ops
 from autoshard.ir.garbage import no_collection
 from autoshard.passes.base import Pass, no_cluster
 from autoshard.passes.import_strategies import ReadModule, import_strategies
@@ -311,6 +312,7 @@ def read_module(
         if options.indivisible == "pad":
             pad_indivisible(module)
         with clock.phase("strategies"):
+            join_equal_ops(module)
             read = _read_strategies(module, cluster, options)
             mesh = mesh_of(module)
             _check_size(mesh, cluster, module)
@@ -513,8 +515,7 @@ def _read_strategies(
     if options.mesh:
         _set_mesh(module, options.mesh)
     levels = cluster.level_mesh()
-    if options.mesh_shape:
-        levels = _with_shape(levels, options)
+    levels = _with_shape(levels, options) if options.mesh_shape else levels
     default = levels if levels.axes else Mesh((Axis("data", 1),))
     return import_strategies(module, default, cluster.platform)
 

@@ -139,7 +139,7 @@ def test_lines_of_operands_are_what_the_plan_has_ops_read(made, monkeypatch):
     assert {one.location for one in found.lines} <= {one.annotation.location for one in lines}
     assert found.reproduced > 0
     assert "operand 0 of dot_general" in found.to_python()
-    assert found.to_patch().startswith("# by hand:")
+    assert found.to_patch().startswith("# by hand")
 
 
 def test_the_lines_written_into_the_program_propagate_to_the_plan(made, tmp_path):

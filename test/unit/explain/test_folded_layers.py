@@ -106,7 +106,7 @@ def test_lines_of_layers_speak_of_those_that_are_left() -> None:
     assert lines
     for left in on_few:
         assert left is not None
-        assert len(left.values) == 3
+        assert len(left.values) in (3, 4)  # rounds of layers may begin within a layer
 
 
 def test_lines_that_are_chosen_on_few_layers_reproduce_the_plan_of_all() -> None:

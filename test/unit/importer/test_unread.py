@@ -111,5 +111,5 @@ def test_a_plan_costs_the_same_with_and_without_what_nobody_reads() -> None:
     assert with_unread.collectives == without.collectives
     costed = cost_of_module(module, Cluster.of("cpu:4"))
     assert costed.plan.step_seconds == without.step_seconds
-    assert costed.plan.op_seconds[1:] == [0.0, 0.0, 0.0]
+    assert not any(costed.plan.op_seconds[1:])
     assert not [row for row in costed.plan.reshards.index if row > 0]
