@@ -4,8 +4,8 @@
 
 Each kernel is compiled ahead of time for one device and timed by the cycles that the compiler
 writes behind it. The chips' ``memory_efficiency`` and ``matmul_efficiency`` and the compiler's rows
-``fusion.packed_bytes``, ``fusion.batch_operand_bytes``, ``fusion.index_bytes`` and
-``fusion.matmul_tile_bytes`` come from here:
+``fusion.packed_bytes``, ``fusion.batch_operand_bytes``, ``fusion.index_bytes``,
+``fusion.repeated_bytes`` and ``fusion.matmul_tile_bytes`` come from here:
 
 - *streams*: f32 arrays read and written, the share of the memory's bandwidth;
 - *narrow*, *sums*: bytes at that rate which an element costs more if it is written as bf16, or
@@ -16,6 +16,8 @@ writes behind it. The chips' ``memory_efficiency`` and ``matmul_efficiency`` and
   than reading them, and writing the products, takes;
 - *indices*: bytes at that rate which an element that is gathered by an index of its own costs more
   than its reading, writing and packing take, where indices are computed, and those that are not;
+- *repeats*: bytes at that rate which an element takes that is broadcast in a dim which a view joins
+  with another one, in tiles of all rows; those of fewer rows hold fewer, and take as long;
 - *products*: the share of the peak that large products in bf16 reach;
 - *tiles*: MB of a tile of such a product and of what is read and written with it, two tensors of
   its size read and one or two written, if the kernel waits for its operands, read once a tile.
@@ -56,6 +58,8 @@ SHAPES = ((8192, 4096, 14336), (8192, 14336, 4096), (16384, 4096, 4096), (8192, 
 """Rows, contracted and columns of products, as in layers of language models."""
 GATHERED = (8, 12, 512, 512)
 """Sequences, heads, and the positions of queries and keys of scores that are gathered."""
+REPEATED = ((2, 16, 8), (8, 4, 4), (8, 2, 2))
+"""Heads of keys, queries to each of them, and the rows of the tiles that those fill."""
 BATCHES = ((256, 1024, 1024, 128), (256, 1024, 512, 1024), (1024, 256, 256, 256))
 """Products, and the rows, contracted and columns of each."""
 TILED = (8192, 4096, 8192)
@@ -64,7 +68,7 @@ WAITING = 1.3
 """Over the time at the peak: a product that takes so long waits for its operands."""
 HEADS = (
     *("chip", "streams", "narrow bytes", "summed bytes", "vector bytes", "batch bytes"),
-    *("index bytes", "products", "least", "most", "tile MB"),
+    *("index bytes", "repeated bytes", "products", "least", "most", "tile MB"),
 )
 
 
@@ -104,6 +108,7 @@ def measure(cluster: Cluster) -> Sequence[float | None]:
         multiplied * rate / prod(MATRICES) - 2,
         mean(batch_bytes(cluster, rate, *batch) for batch in BATCHES),
         index_bytes(cluster, rate),
+        repeated_bytes(cluster, rate),
         mean(shares),
         min(shares),
         max(shares),
@@ -137,6 +142,22 @@ def index_bytes(cluster: Cluster, rate: float) -> float:
     read = seconds(cluster, by_argument, scores, spec(*GATHERED, dtype=jnp.int32))
     elements = prod(GATHERED)
     return mean((computed * rate / elements - 8, read * rate / elements - 12))
+
+
+def repeated_bytes(cluster: Cluster, rate: float) -> float:
+    """What an element of a repeated value takes in tiles of all rows."""
+    found = []
+    for heads, times, rows in REPEATED:
+        keys = spec(16, 512, heads, 128, dtype=jnp.bfloat16)
+
+        def repeated(x: Any, heads: int = heads, times: int = times) -> Any:
+            shape = (16, 512, heads, times, 128)
+            return jnp.broadcast_to(x[:, :, :, None], shape).reshape(16, 512, heads * times, 128)
+
+        elements = prod(keys.shape) * times
+        found.append(seconds(cluster, repeated, keys) * rate / elements * rows / 8)
+
+    return mean(found)
 
 
 def tile_megabytes(cluster: Cluster, rate: float) -> float | None:

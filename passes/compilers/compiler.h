@@ -76,6 +76,10 @@ struct Fusion {
   /// Indices of gathers and scatters are computed for each of them, and each index takes as
   /// long as so many bytes of memory; 0: they are read.
   double index_bytes = 0;
+  /// A broadcast of which a view joins a dim into another one is a kernel of its own, and each
+  /// element in tiles of all rows takes as long as so many bytes of memory; 0: it is a part of
+  /// those that read it.
+  double repeated_bytes = 0;
   /// What several fusions compute is read from memory in each of them.
   bool reads_in_each = false;
   /// An elementwise kernel and one of as many elements that reads what it stores, or something

@@ -148,6 +148,15 @@ double local_elements(const RuleTensor& tensor, std::size_t number, const Factor
   return bytes * 8 / static_cast<double>(types[tensor.type].element_bits);
 }
 
+/// Whether a device has more than one of both of what a view joins behind a broadcast.
+bool joins_some(const Rule& rule, const Repeat& repeat, const FactorAxes& axes,
+                const Mesh& mesh) {
+  const auto is_cut_whole = [&](std::int32_t factor) {
+    return static_cast<double>(rule.factors[factor].size) <= blocks(axes[factor], mesh);
+  };
+  return !is_cut_whole(repeat.made) && !is_cut_whole(repeat.beside);
+}
+
 /// Elements of one device that a product takes, whether it reads or computes them.
 double operand_elements(const Rule& rule, const FactorAxes& axes, const KernelPart& part,
                         const std::vector<TensorType>& types, const Mesh& mesh) {
@@ -355,6 +364,9 @@ Compute compute(const Rule& rule, const FactorAxes& axes, const KernelPart& part
                 const std::vector<TensorType>& types, const Mesh& mesh,
                 const Cluster& cluster) {
   if (adds_one_of_each_device(rule, axes, mesh)) return {};
+  const bool is_repeat = part.repeat.is_there() && part.writes[0];
+  // Where a device has one, it is a part of those that read it.
+  if (is_repeat && !joins_some(rule, part.repeat, axes, mesh)) return {};
   const Chip& chip = cluster.chip;
   Compute result;
   result.flops = rule.flops;
@@ -436,6 +448,12 @@ Compute compute(const Rule& rule, const FactorAxes& axes, const KernelPart& part
     result.packed_bytes +=
         fusion.index_bytes * local_elements(rule.operands[indices_operand], indices_operand,
                                             axes, part, types, mesh);
+  }
+  if (is_repeat) {
+    const double elements =
+        local_elements(rule.results[0], rule.operands.size(), axes, part, types, mesh);
+    const double taken = fusion.repeated_bytes * part.repeat.tiles * elements;
+    result.packed_bytes = std::max(0.0, taken - result.bytes);
   }
   const double memory = (result.bytes + result.packed_bytes) / rate_of_memory;
   result.seconds = std::max(busy, memory);

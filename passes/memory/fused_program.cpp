@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "memory/matmul_orders.h"
+#include "memory/repeats.h"
 #include "memory/row_reductions.h"
 
 namespace autoshard {
@@ -16,17 +17,21 @@ FusedProgram fused_program(const Program& program, const Compiler& compiler) {
         aliases_of(index, compiler.layout, written_views(index, aliases, compiler.fusion));
   }
   LiveOuts live_outs = live_outs_of(index, aliases);
+  std::vector<Repeat> repeats(index.num_ops);
+  if (compiler.fusion.repeated_bytes > 0) repeats = repeats_of(index, tiles, compiler.layout);
   Layouts layouts = layouts_of(index, aliases, compiler.layout);
   for (std::int32_t i = 0; i < index.num_ops; ++i) {
-    if (tiles.is_copy[i]) layouts.copies.push_back(index.op(i).results[0]);
+    if (tiles.is_copy[i] || repeats[i].is_there())
+      layouts.copies.push_back(index.op(i).results[0]);
   }
   Uses uses = uses_of(index, aliases, live_outs, layouts.copies);
   FusionInput input{index, aliases, uses, compiler.fusion};
   input.is_row_reduction = row_reductions_of(input);
   Fusions fusions = fuse(input);
   FusionReads reads = reads_of(index, aliases, live_outs, uses, fusions);
-  return {std::move(index), std::move(aliases), std::move(live_outs), std::move(layouts),
-          std::move(uses),  std::move(fusions), std::move(reads),     std::move(tiles)};
+  return {std::move(index),   std::move(aliases), std::move(live_outs),
+          std::move(layouts), std::move(uses),    std::move(fusions),
+          std::move(reads),   std::move(tiles),   std::move(repeats)};
 }
 
 }  // namespace autoshard

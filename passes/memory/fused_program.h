@@ -1,6 +1,8 @@
 /// A program as a compiler sees it: what is one array, what is one kernel.
 #pragma once
 
+#include <vector>
+
 #include "compilers/compiler.h"
 #include "memory/aliases.h"
 #include "memory/fusions.h"
@@ -9,6 +11,7 @@
 #include "memory/program_index.h"
 #include "memory/tile_padding.h"
 #include "memory/uses.h"
+#include "model/kernel_part.h"
 
 namespace autoshard {
 
@@ -23,6 +26,8 @@ struct FusedProgram {
   Fusions fusions;
   FusionReads reads;
   TilePadding tiles;
+  /// By op, of broadcasts that are kernels of their own; see `repeats_of`.
+  std::vector<Repeat> repeats;
 };
 
 /// The result refers to `program`.

@@ -266,6 +266,9 @@ ProgramMemory memory_of(const Program& program, const Compiler& compiler) {
   memory.parts = parts_of(fused, order, compiler.fusion);
   add_work_in_matmuls(fused, order, memory.parts);
   add_padding(fused, memory.parts);
+  for (std::int32_t i = 0; i < fused.index.num_ops; ++i) {
+    memory.parts[i].repeat = fused.repeats[i];
+  }
   if (compiler.buffers.copies_gathered_arguments) {
     memory.copied_if_gathered = gathered_results(fused, order);
   }

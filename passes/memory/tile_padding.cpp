@@ -270,6 +270,7 @@ double padding_of_matrix(double rows, double columns, const Layout& layout) {
 
 TilePadding tile_padding_of(const ProgramIndex& index, const Layout& layout) {
   TilePadding found{std::vector<double>(index.num_values, 1),
+                    std::vector<bool>(index.num_values, false),
                     std::vector<bool>(index.num_ops, false)};
   if (layout.tile_columns == 0) return found;
   std::vector<double>& padding = found.of_value;
@@ -278,6 +279,7 @@ TilePadding tile_padding_of(const ProgramIndex& index, const Layout& layout) {
   const std::vector<MatrixDims> dims = Spread(index).run();
   for (std::size_t v = 0; v < index.num_values; ++v) {
     if (!dims[v].are_known()) continue;
+    found.is_matrix[v] = !dims[v].are_of_images;
     const auto& sizes = index.program.types[index.program.values[v].type].dims;
     double rows = static_cast<double>(sizes[dims[v].first]);
     if (dims[v].are_of_images) rows = std::ceil(rows / devices);

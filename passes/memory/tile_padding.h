@@ -21,6 +21,8 @@ struct TilePadding {
   /// By value: its bytes in memory over those of its elements, before any cut; 1 of all
   /// without tiles.
   std::vector<double> of_value;
+  /// By value: a batch of products reads it as matrices, or writes it so.
+  std::vector<bool> is_matrix;
   /// By op: a view between matrices of a batch of products, padded to twice their elements or
   /// more, and what a product without a batch reads or writes, which lies in another order of
   /// dims: it is a kernel that transposes.

@@ -22,6 +22,18 @@ struct FusedWork {
   bool operator==(const FusedWork&) const = default;
 };
 
+/// A factor that a broadcast makes, and one that it reads, which a view of its result joins in
+/// one dim: where a device has more than one of both, the broadcast is a kernel of its own.
+struct Repeat {
+  std::int32_t made = -1;
+  std::int32_t beside = -1;
+  /// Tiles of the result over those of as many elements in tiles of all rows.
+  double tiles = 0;
+
+  bool is_there() const { return made >= 0; }
+  bool operator==(const Repeat&) const = default;
+};
+
 /// An op's part of the kernel that computes it.
 struct KernelPart {
   /// By operand: how many kernels read it from memory here, and not in an earlier op; 0: it
@@ -38,6 +50,8 @@ struct KernelPart {
   /// Whether what the kernel packs (`Fusion::packed_bytes`) is counted here, and not in an
   /// earlier op of it or with the product that it computes.
   bool packs = true;
+  /// What a view joins of the result of a broadcast; nothing of other ops.
+  Repeat repeat = {};
 
   double padding_of(std::size_t tensor) const { return padding.empty() ? 1 : padding[tensor]; }
 

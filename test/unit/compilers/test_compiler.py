@@ -302,6 +302,11 @@ def one_query(q: Any, k: Any, w: Any) -> Any:
     return jnp.einsum("bhqd,bhkd->bhqk", q, keys) @ w
 
 
+def repeated_keys(q: Any, k: Any) -> Any:
+    """Scores of eight heads, four for each of the keys."""
+    return jnp.einsum("bqhd,bkhd->bhqk", q, jnp.repeat(jnp.tanh(k), 4, axis=2))
+
+
 def biased_gelu(x: Any, w: Any, b: Any, g: Any) -> Any:
     """And its gradient, with a bias that is computed."""
     value, pull = jax.vjp(lambda b: jax.nn.gelu(x @ w + jnp.tanh(b), approximate=False), b)
@@ -553,6 +558,7 @@ SHOWN: dict[str, Memory | Seconds | Planned | Text | Turns] = {
     "fusion.stores_gathered": Memory(probability_of_labels, (MATRIX, MATRIX), TPU, 0),
     "fusion.stores_scattered": Memory(gradient_at_labels, ((64, 64), (64, 1), (64, 64)), GPU, 0),
     "fusion.index_bytes": Memory(gathered_and_scattered, (MATRIX, MATRIX), TPU, 0),
+    "fusion.repeated_bytes": Memory(repeated_keys, ((2, 16, 8, 64), (2, 16, 2, 64)), TPU, 0),
     "fusion.reads_in_each": Memory(
         lambda x, a: (jnp.sort(jnp.abs(y := x * a)), y.sum(1)), (MATRIX, MATRIX), GPU, 0
     ),
