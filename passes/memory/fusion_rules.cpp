@@ -108,6 +108,12 @@ bool adds_scattered(const FusionInput& input, std::int32_t op) {
   return false;
 }
 
+/// Whether an op is a cast to a wider type.
+bool is_widening(const ProgramIndex& index, std::int32_t op) {
+  return is_unary(index, op) &&
+         index.bytes[index.op(op).operands[0]] < index.bytes[index.op(op).results[0]];
+}
+
 /// How often all of a value is read, twice where that is more than once.
 double times_read(const FusionInput& input, std::int32_t value) {
   double times = 0;
@@ -117,23 +123,22 @@ double times_read(const FusionInput& input, std::int32_t value) {
   return times > 1 ? 2 : times;
 }
 
-/// Whether an expression is stored, although it could be a part of each that reads it.
+/// Whether an expression is stored, although it could be a part of each that reads it. One
+/// cast to a wider type is a part of each that reads that, which then reads the narrower one.
 bool is_stored(const FusionInput& input, const std::vector<Sources>& sources,
                std::int32_t value) {
   const std::int32_t producer = input.index.producer[value];
   if (is_too_much(input, sources[producer])) return true;
-  const auto readers = in(input.uses.readers, value);
+  auto readers = in(input.uses.readers, value);
+  if (readers.size() == 1 && is_widening(input.index, readers.begin()->op)) {
+    value = input.index.op(readers.begin()->op).results[0];
+    readers = in(input.uses.readers, value);
+  }
   if (readers.size() <= 1) return false;
   const bool needs_it = std::any_of(readers.begin(), readers.end(), [&](const Reader& r) {
     return input.rules.reads_what_is_stored && !takes_fused(input, r.op, r.operand);
   });
   return needs_it || !is_duplicated(input, sources, producer, times_read(input, value));
-}
-
-/// Whether an op is a cast to a wider type.
-bool is_widening(const ProgramIndex& index, std::int32_t op) {
-  return is_unary(index, op) &&
-         index.bytes[index.op(op).operands[0]] < index.bytes[index.op(op).results[0]];
 }
 
 /// Whether an op is a function, or a broadcast of what another kernel makes.

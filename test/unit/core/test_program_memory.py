@@ -1563,3 +1563,24 @@ def test_matrices_that_no_product_without_a_batch_makes_are_not_copied() -> None
 
     found = read(scores, (64, 49, 96))
     assert 64 * 3 * 32 * 128 * 4 not in [round(size) for _, size in found.peak()[2]]
+
+
+def test_a_norm_of_a_sum_is_computed_from_the_sum_in_each_that_reads_it() -> None:
+    """The sum is cast once, for all, and stored before the cast: the norm reads little."""
+
+    def function(x: Any, y: Any, w: Any) -> Any:
+        x, y, w = (each.astype(jnp.bfloat16) for each in (x, y, w))
+        wide = (x @ w + y @ w).astype(jnp.float32)
+        mean = jnp.mean(wide, -1, keepdims=True)
+        variance = jnp.mean(jnp.square(wide), -1, keepdims=True) - jnp.square(mean)
+        norm = ((wide - mean) * jax.lax.rsqrt(variance)).astype(jnp.bfloat16)
+        return norm @ w, norm @ x, norm @ y
+
+    found = read(function, *((256, 256),) * 3)
+    narrowed = [
+        ids[0]
+        for op, ids in found.imported.result_values
+        if op.name == "stablehlo.convert" and "bf16" in str(op.results[0].type)
+    ]
+    assert found.life("add") != EMPTY
+    assert found.live_ranges[narrowed[-1]] == EMPTY
