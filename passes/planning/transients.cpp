@@ -148,13 +148,12 @@ class CopiedArguments {
 void add_made(const ProgramOnMesh& on, std::size_t i, const OpTransients& of_op,
               CopiedArguments& copied, std::vector<Transient>& transients) {
   for (std::size_t k = 0; k < of_op.made.size(); ++k) {
+    if (!(of_op.made[k] > 0)) continue;  // most classes make nothing: their ops are not read
     const std::int32_t v = on.program.ops[i].results[k];
     if (v == no_value || on.program.values[v].is_free) continue;
     const LiveRange fused = on.memory.live_if_stored[v];
-    if (of_op.made[k] > 0) {
-      if (fused.last > 0) transients.push_back({fused, of_op.made[k]});
-      copied.add(v, of_op.made[k]);
-    }
+    if (fused.last > 0) transients.push_back({fused, of_op.made[k]});
+    copied.add(v, of_op.made[k]);
   }
 }
 

@@ -36,13 +36,9 @@ struct Order {
 std::optional<Order> cheapest_order(const Network& network, double max_operations) {
   const int n = network.nodes();
   std::vector<std::vector<int>> neighbours(n);
-  for (const Network::Edge& edge : network.edges) {
-    neighbours[edge.a].push_back(edge.b);
-    neighbours[edge.b].push_back(edge.a);
-  }
-  for (std::vector<int>& list : neighbours) {
-    std::sort(list.begin(), list.end());
-    list.erase(std::unique(list.begin(), list.end()), list.end());
+  for (int i = 0; i < n; ++i) {
+    const auto first = network.neighbours.begin();
+    neighbours[i].assign(first + network.arc_offset[i], first + network.arc_offset[i + 1]);
   }
   const auto operations = [&](int node) {
     double product = network.options(node);

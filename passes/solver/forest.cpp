@@ -9,8 +9,7 @@ namespace autoshard::solver {
 
 ForestSearch::ForestSearch(const Network& network)
     : network_(network),
-      in_forest_(network.nodes(), 0),
-      parent_set_(network.nodes(), 0),
+      parent_set_(network.nodes(), -1),
       parent_arc_(network.nodes(), -1),
       base_(network.unary.size()),
       subtree_(network.unary.size()),
@@ -35,27 +34,25 @@ int ForestSearch::root(int node) {
 // Adds the node if the picked nodes still induce a forest: all its picked neighbours must lie
 // in different trees.
 void ForestSearch::add(int node) {
-  if (in_forest_[node]) return;
+  if (is_picked(node)) return;
   ++mark_count_;
   const int begin = network_.arc_offset[node], end = network_.arc_offset[node + 1];
+  trees_.clear();
   for (int a = begin; a < end; ++a) {
-    const int neighbour = network_.arcs[a].neighbour;
-    if (!in_forest_[neighbour]) continue;
+    const int neighbour = network_.neighbours[a];
+    if (!is_picked(neighbour)) continue;
     const int tree = root(neighbour);
     if (mark_[tree] == mark_count_) return;
     mark_[tree] = mark_count_;
+    trees_.push_back(tree);
   }
-  in_forest_[node] = 1;
   parent_set_[node] = node;
   picked_.push_back(node);
-  for (int a = begin; a < end; ++a) {
-    const int neighbour = network_.arcs[a].neighbour;
-    if (in_forest_[neighbour]) parent_set_[root(neighbour)] = node;
-  }
+  for (int tree : trees_) parent_set_[tree] = node;
 }
 
 void ForestSearch::clear() {
-  for (int node : picked_) in_forest_[node] = 0;
+  for (int node : picked_) parent_set_[node] = -1;
   picked_.clear();
 }
 
@@ -75,21 +72,21 @@ void ForestSearch::grow(int node, int largest, Random& random) {
     frontier_[at] = frontier_.back();
     frontier_.pop_back();
     --tries;
-    if (in_forest_[next]) continue;
+    if (is_picked(next)) continue;
     add(next);
-    if (!in_forest_[next]) continue;
+    if (!is_picked(next)) continue;
     // A hub offers a random stretch of its neighbours.
     const int begin = network_.arc_offset[next], degree = network_.degree(next);
     const int wanted = std::min(degree, 2 * largest);
     const int first = wanted < degree ? random.below(degree) : 0;
     for (int d = 0; d < wanted; ++d, --tries) {
-      const int neighbour = network_.arcs[begin + (first + d) % degree].neighbour;
-      if (!in_forest_[neighbour]) frontier_.push_back(neighbour);
+      const int neighbour = network_.neighbours[begin + (first + d) % degree];
+      if (!is_picked(neighbour)) frontier_.push_back(neighbour);
     }
   }
 }
 
-void ForestSearch::order_from_roots() {
+void ForestSearch::prepare(const std::vector<double>& unary, const std::vector<int>& choice) {
   order_.clear();
   for (int node : picked_) parent_arc_[node] = -2;
   for (int start : picked_) {
@@ -99,27 +96,20 @@ void ForestSearch::order_from_roots() {
     order_.push_back(start);
     for (; next < order_.size(); ++next) {
       const int node = order_[next];
+      const int k = network_.options(node);
+      double* cost = base_.data() + network_.offset[node];
+      std::copy_n(unary.data() + network_.offset[node], k, cost);
       for (int a = network_.arc_offset[node]; a < network_.arc_offset[node + 1]; ++a) {
-        const int neighbour = network_.arcs[a].neighbour;
-        if (!in_forest_[neighbour] || parent_arc_[neighbour] != -2) continue;
-        parent_arc_[neighbour] = network_.arcs[a].back;
-        order_.push_back(neighbour);
+        const int neighbour = network_.neighbours[a];
+        const Network::Arc& arc = network_.arcs[a];
+        if (!is_picked(neighbour)) {
+          const double* column = arc.in + static_cast<std::size_t>(choice[neighbour]) * k;
+          for (int s = 0; s < k; ++s) cost[s] += column[s];
+        } else if (parent_arc_[neighbour] == -2) {
+          parent_arc_[neighbour] = arc.back;
+          order_.push_back(neighbour);
+        }
       }
-    }
-  }
-}
-
-void ForestSearch::prepare(const std::vector<double>& unary, const std::vector<int>& choice) {
-  order_from_roots();
-  for (int node : order_) {
-    const int k = network_.options(node);
-    double* cost = base_.data() + network_.offset[node];
-    std::copy_n(unary.data() + network_.offset[node], k, cost);
-    for (int a = network_.arc_offset[node]; a < network_.arc_offset[node + 1]; ++a) {
-      const Network::Arc& arc = network_.arcs[a];
-      if (in_forest_[arc.neighbour]) continue;
-      const double* column = arc.in + static_cast<std::size_t>(choice[arc.neighbour]) * k;
-      for (int s = 0; s < k; ++s) cost[s] += column[s];
     }
   }
 }
@@ -133,18 +123,23 @@ double ForestSearch::solve(const double* extra, std::vector<int>& result) {
       std::copy(base_.begin() + begin, base_.begin() + end, subtree_.begin() + begin);
     }
   }
+  decide(subtree_, result);
+  return cost(result);
+}
+
+void ForestSearch::decide(std::vector<double>& subtree, std::vector<int>& result) {
   for (auto node = order_.rbegin(); node != order_.rend(); ++node) {
     if (parent_arc_[*node] < 0) continue;
     const Network::Arc& arc = network_.arcs[parent_arc_[*node]];
     work_ += static_cast<std::int64_t>(network_.options(*node)) * arc.cols;
-    min_plus_vector(subtree_.data() + network_.offset[*node], arc.out, network_.options(*node),
+    min_plus_vector(subtree.data() + network_.offset[*node], arc.out, network_.options(*node),
                     arc.cols, message_.data());
-    double* parent = subtree_.data() + network_.offset[arc.neighbour];
+    double* parent = subtree.data() + network_.offset[arc.neighbour];
     for (int s = 0; s < arc.cols; ++s) parent[s] += message_[s];
   }
   for (int node : order_) {
     const int k = network_.options(node);
-    double* cost = subtree_.data() + network_.offset[node];
+    double* cost = subtree.data() + network_.offset[node];
     if (parent_arc_[node] >= 0) {
       const Network::Arc& arc = network_.arcs[parent_arc_[node]];
       const double* column = arc.in + static_cast<std::size_t>(result[arc.neighbour]) * k;
@@ -153,7 +148,6 @@ double ForestSearch::solve(const double* extra, std::vector<int>& result) {
     const int best = argmin(cost, k);
     if (cost[best] < cost[result[node]]) result[node] = best;
   }
-  return cost(result);
 }
 
 double ForestSearch::cost(const std::vector<int>& choice) const {
@@ -173,7 +167,7 @@ void ForestSearch::improve(const std::vector<double>& unary, Random& random,
   clear();
   pick_all(random);
   prepare(unary, choice);
-  solve(nullptr, choice);
+  decide(base_, choice);  // which nobody asks for again
 }
 
 }  // namespace autoshard::solver

@@ -41,14 +41,16 @@ class ForestSearch {
   void improve(const std::vector<double>& unary, Random& random, std::vector<int>& choice);
 
  private:
+  bool is_picked(int node) const { return parent_set_[node] >= 0; }
   void add(int node);
   int root(int node);
-  void order_from_roots();
+  /// The second half of `solve`. Costs of options, with nothing of the picked ones next to
+  /// them, become those of subtrees.
+  void decide(std::vector<double>& subtree, std::vector<int>& result);
 
   const Network& network_;
-  std::vector<int> picked_;  ///< in the forest, in order of picking
-  std::vector<char> in_forest_;
-  std::vector<int> parent_set_;  ///< union-find over picked nodes
+  std::vector<int> picked_;      ///< in the forest, in order of picking
+  std::vector<int> parent_set_;  ///< union-find over picked nodes; -1: not picked
   std::vector<int> order_;       ///< parents before children
   std::vector<int> parent_arc_;  ///< arc from the node to its parent, -1 for roots
   std::vector<double> base_;     ///< per option: own cost and edges to fixed neighbours
@@ -56,6 +58,7 @@ class ForestSearch {
   std::vector<double> message_;
   std::vector<int> shuffled_;
   std::vector<int> frontier_;
+  std::vector<int> trees_;  ///< those next to the node that is added
   std::vector<int> mark_;
   int mark_count_ = 0;
   std::int64_t work_ = 0;

@@ -13,9 +13,55 @@
 
 namespace autoshard::solver {
 
+namespace {
+
+/// `min_plus_vector` of so few columns that the sums stay in registers.
+template <int cols>
+[[gnu::always_inline]] inline void min_plus_few(const double* __restrict in,
+                                                const double* __restrict table, int rows,
+                                                double* __restrict out) {
+  double least[cols];
+  for (int c = 0; c < cols; ++c) least[c] = in[0] + table[c];
+  for (int r = 1; r < rows; ++r) {
+    table += cols;
+    for (int c = 0; c < cols; ++c) {
+      const double sum = in[r] + table[c];
+      least[c] = sum < least[c] ? sum : least[c];
+    }
+  }
+  for (int c = 0; c < cols; ++c) out[c] = least[c];
+}
+
+}  // namespace
+
+AUTOSHARD_CLONES
+void increase(double* __restrict sum, const double* __restrict more, std::size_t size) {
+  for (std::size_t i = 0; i < size; ++i) sum[i] += more[i];
+}
+
 AUTOSHARD_CLONES
 void min_plus_vector(const double* __restrict in, const double* __restrict table, int rows,
                      int cols, double* __restrict out) {
+  switch (cols) {
+    case 1:
+      return min_plus_few<1>(in, table, rows, out);
+    case 2:
+      return min_plus_few<2>(in, table, rows, out);
+    case 3:
+      return min_plus_few<3>(in, table, rows, out);
+    case 4:
+      return min_plus_few<4>(in, table, rows, out);
+    case 5:
+      return min_plus_few<5>(in, table, rows, out);
+    case 6:
+      return min_plus_few<6>(in, table, rows, out);
+    case 7:
+      return min_plus_few<7>(in, table, rows, out);
+    case 8:
+      return min_plus_few<8>(in, table, rows, out);
+    default:
+      break;
+  }
   const double first = in[0];
   for (int c = 0; c < cols; ++c) out[c] = first + table[c];
   for (int r = 1; r < rows; ++r) {

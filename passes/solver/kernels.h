@@ -10,6 +10,9 @@
 
 namespace autoshard::solver {
 
+/// sum[i] += more[i].
+void increase(double* sum, const double* more, std::size_t size);
+
 /// out[c] = min_r in[r] + table[r * cols + c].
 void min_plus_vector(const double* in, const double* table, int rows, int cols, double* out);
 

@@ -8,19 +8,22 @@
 #include "solver/kernels.h"
 
 namespace autoshard::solver {
+namespace {
+
+/// What few options of a node cost more.
+inline void add(double* __restrict sum, const double* __restrict more, int options) {
+  for (int s = 0; s < options; ++s) sum[s] += more[s];
+}
+
+}  // namespace
 
 Messages::Messages(const Network& network)
     : network_(network), messages_(static_cast<std::size_t>(network.message_size), 0.0) {
   int largest = 1;
   share_.resize(network.nodes());
-  before_.resize(network.nodes());
   for (int i = 0; i < network.nodes(); ++i) {
     largest = std::max(largest, network.options(i));
-    int before = 0;
-    for (int a = network.arc_offset[i]; a < network.arc_offset[i + 1]; ++a) {
-      before += network.arcs[a].neighbour < i;
-    }
-    before_[i] = before;
+    const int before = network.arc_middle[i] - network.arc_offset[i];
     share_[i] = 1.0 / std::max({before, network.degree(i) - before, 1});
   }
   theta_.resize(largest);
@@ -88,23 +91,21 @@ double Messages::pass(const std::vector<double>& unary, bool forward, std::vecto
     const double* own = unary.data() + network_.offset[i];
     std::copy(own, own + k, theta_.begin());
     const int begin = network_.arc_offset[i], end = network_.arc_offset[i + 1];
-    const int middle = begin + before_[i];
+    const int middle = network_.arc_middle[i];
+    double* const theta = theta_.data();
     for (int a = begin; a < end; ++a) {
-      const double* message = messages_.data() + network_.arcs[a].to_node;
-      for (int s = 0; s < k; ++s) theta_[s] += message[s];
+      add(theta, messages_.data() + network_.arcs[a].to_node, k);
     }
     const int ahead_begin = forward ? middle : begin, ahead_end = forward ? end : middle;
     if (choice) {
       const int behind_begin = forward ? begin : middle, behind_end = forward ? middle : end;
       std::copy(own, own + k, given_.begin());
       for (int a = ahead_begin; a < ahead_end; ++a) {
-        const double* message = messages_.data() + network_.arcs[a].to_node;
-        for (int s = 0; s < k; ++s) given_[s] += message[s];
+        add(given_.data(), messages_.data() + network_.arcs[a].to_node, k);
       }
       for (int a = behind_begin; a < behind_end; ++a) {
         const Network::Arc& arc = network_.arcs[a];
-        const double* column = arc.in + static_cast<std::size_t>((*choice)[arc.neighbour]) * k;
-        for (int s = 0; s < k; ++s) given_[s] += column[s];
+        add(given_.data(), arc.in + static_cast<std::size_t>((*choice)[arc.neighbour]) * k, k);
       }
       (*choice)[i] = argmin(given_.data(), k);
     }
@@ -120,7 +121,8 @@ double Messages::pass(const std::vector<double>& unary, bool forward, std::vecto
     for (int a = ahead_begin; a < ahead_end; ++a) {
       const Network::Arc& arc = network_.arcs[a];
       const double* back = messages_.data() + arc.to_node;
-      for (int s = 0; s < k; ++s) scratch_[s] = share * theta_[s] - back[s];
+      double* const given = scratch_.data();
+      for (int s = 0; s < k; ++s) given[s] = share * theta[s] - back[s];
       double* message = messages_.data() + arc.to_neighbour;
       min_plus_vector(scratch_.data(), arc.out, k, arc.cols, message);
       const double least = minimum(message, arc.cols);
@@ -143,7 +145,7 @@ std::vector<double> Messages::reparametrization(const std::vector<double>& unary
       const double* message = messages_.data() + network_.arcs[a].to_node;
       for (int s = 0; s < k; ++s) theta[s] += message[s];
     }
-    const int middle = begin + before_[i];
+    const int middle = network_.arc_middle[i];
     for (int a = last_forward_ ? middle : begin; a < (last_forward_ ? end : middle); ++a) {
       double* message = result.data() + network_.arcs[a].to_node;
       for (int s = 0; s < k; ++s) message[s] -= share_[i] * theta[s];
@@ -179,7 +181,7 @@ double Messages::safe_bound(const std::vector<double>& unary,
     magnitude += std::abs(least);
   }
   for (int i = 0; i < network_.nodes(); ++i) {
-    for (int a = network_.arc_offset[i] + before_[i]; a < network_.arc_offset[i + 1]; ++a) {
+    for (int a = network_.arc_middle[i]; a < network_.arc_offset[i + 1]; ++a) {
       const Network::Arc& arc = network_.arcs[a];
       const double* to_node = messages.data() + arc.to_node;
       const double* to_neighbour = messages.data() + arc.to_neighbour;

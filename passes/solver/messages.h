@@ -51,7 +51,6 @@ class Messages {
   std::vector<double> messages_;
   std::vector<double> theta_, scratch_, given_;
   std::vector<double> share_;  ///< 1 / max(arcs before, arcs after)
-  std::vector<std::int32_t> before_;
   bool last_forward_ = true;
 };
 

@@ -8,9 +8,8 @@ double Network::cost(const std::vector<int>& choice, const std::vector<double>& 
   double total = constant;
   for (int i = 0; i < nodes(); ++i) {
     total += unary[offset[i] + choice[i]];
-    for (int a = arc_offset[i]; a < arc_offset[i + 1]; ++a) {
+    for (int a = arc_middle[i]; a < arc_offset[i + 1]; ++a) {
       const Arc& arc = arcs[a];
-      if (arc.neighbour < i) continue;
       total += arc.out[static_cast<std::size_t>(choice[i]) * arc.cols + choice[arc.neighbour]];
     }
   }
@@ -72,6 +71,15 @@ Network freeze(Reduction& reduction) {
       }
     }
     network.message_size = message;
+  }
+  network.neighbours.reserve(network.arcs.size());
+  for (const Network::Arc& arc : network.arcs) network.neighbours.push_back(arc.neighbour);
+  network.arc_middle.resize(network.nodes());
+  for (int i = 0; i < network.nodes(); ++i) {
+    const auto first = network.neighbours.begin() + network.arc_offset[i];
+    const auto last = network.neighbours.begin() + network.arc_offset[i + 1];
+    network.arc_middle[i] = static_cast<std::int32_t>(std::lower_bound(first, last, i) -
+                                                      network.neighbours.begin());
   }
   std::vector<std::int32_t> first_end(network.edges.size(), -1);
   for (std::size_t a = 0; a < network.arcs.size(); ++a) {

@@ -32,7 +32,9 @@ struct Network {
   std::vector<std::int32_t> original;  ///< per option: its index in the problem
   std::vector<Edge> edges;             ///< a < b
   std::vector<std::int32_t> arc_offset;
-  std::vector<Arc> arcs;  ///< of each node, by increasing neighbour
+  std::vector<Arc> arcs;                 ///< of each node, by increasing neighbour
+  std::vector<std::int32_t> neighbours;  ///< by arc: often all that is asked of it
+  std::vector<std::int32_t> arc_middle;  ///< by node: its first arc to a larger neighbour
   std::int64_t message_size = 0;
   double constant = 0;
 

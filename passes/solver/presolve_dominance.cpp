@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <vector>
 
+#include "solver/kernels.h"
 #include "solver/presolve.h"
 
 namespace autoshard::solver {
@@ -11,6 +12,8 @@ bool remove_dominated(Reduction& reduction) {
   bool any = false;
   std::vector<int> edges, kept;
   std::vector<const double*> excess;
+  std::vector<double> dearer;  // how much it may cost to have s in place of t, at [s * k + t]
+  std::vector<char> gone;
   if (reduction.dominance_current.empty())
     reduction.dominance_current.assign(reduction.nodes.size(), 0);
   for (int v = 0; v < reduction.count(); ++v) {
@@ -28,17 +31,17 @@ bool remove_dominated(Reduction& reduction) {
       excess.push_back(reduction.tables.largest_excess(table));
     }
     if (excess.size() != edges.size()) continue;
-    std::vector<char> gone(k, 0);
+    dearer.resize(static_cast<std::size_t>(k) * k);
+    for (int s = 0; s < k; ++s) {
+      std::fill_n(dearer.begin() + static_cast<std::ptrdiff_t>(s) * k, k, node.cost[s]);
+    }
+    for (const double* more : excess) increase(dearer.data(), more, dearer.size());
+    gone.assign(k, 0);
     for (int t = 0; t < k; ++t) {
       for (int s = 0; s < k && !gone[t]; ++s) {
         if (s == t || gone[s]) continue;
-        double cost = node.cost[s];
-        const double limit = node.cost[t];
-        std::size_t i = 0;
-        for (; i < excess.size() && cost != kNotAllowed; ++i) {
-          cost += excess[i][static_cast<std::size_t>(s) * k + t];
-        }
-        if (!(cost <= limit) || cost == kNotAllowed) continue;
+        const double cost = dearer[static_cast<std::size_t>(s) * k + t];
+        if (!(cost <= node.cost[t]) || cost == kNotAllowed) continue;
         gone[t] = std::all_of(
             node.memory.begin(), node.memory.end(),
             [&](const Reduction::Piece& piece) { return piece.bytes[s] <= piece.bytes[t]; });

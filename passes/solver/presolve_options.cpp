@@ -12,6 +12,7 @@ bool restrict_options(Reduction& reduction) {
   for (int i = 0; i < reduction.count(); ++i) queue[i] = i;
   std::vector<char> queued(reduction.nodes.size(), 1);
   std::vector<int> edges, kept;
+  std::vector<char> allowed;
   std::unordered_map<int, std::vector<char>>
       supported;  // per oriented table: rows with a partner
   for (std::size_t next = 0; next < queue.size(); ++next) {
@@ -20,7 +21,7 @@ bool restrict_options(Reduction& reduction) {
     if (!reduction.nodes[v].alive) continue;
     reduction.live_edges(v, edges);
     const int k = static_cast<int>(reduction.nodes[v].cost.size());
-    std::vector<char> allowed(k);
+    allowed.resize(k);
     for (int s = 0; s < k; ++s) allowed[s] = reduction.nodes[v].cost[s] != kNotAllowed;
     for (int e : edges) {
       if (!reduction.tables.has_infinity(reduction.edges[e].table)) continue;

@@ -7,7 +7,7 @@ from autoshard.importer.micro_batch_cuts import kind_of
 from autoshard.importer.work import MADE_OF_NOTHING, MATRIX_OPS, VIEWS, is_elementwise
 from autoshard.ir import element_bits, mlir
 from autoshard.ir.attributes import STAGE, attribute_of
-from autoshard.ir.module import operations_of
+from autoshard.ir.module import with_its_ops
 from autoshard.ir.reading import element_of, shape_of
 
 _UNITS = MATRIX_OPS | frozenset(
@@ -64,6 +64,5 @@ def value_bytes(value: mlir.Value) -> float:
 def does_much(op: mlir.Operation) -> bool:
     """Whether an op, or one in its regions, multiplies matrices or is a program of its own."""
     return any(
-        inner.name in _UNITS and kind_of(inner) == _core.CutKind.PLAIN
-        for inner in operations_of(op)
+        inner.name in _UNITS and kind_of(inner) == _core.CutKind.PLAIN for inner in with_its_ops(op)
     )

@@ -33,6 +33,7 @@ from jax._src.interpreters import mlir
 from autoshard.ir.checkpoint_names import NAMES, settle_names
 from autoshard.ir.equal_ops import join_equal_ops
 from autoshard.ir.module import new_context, parse_bytes, print_module
+from autoshard.ir.native import run_native
 
 _PACKAGES = {str(path.parent.parent) for path in (Path(__file__), Path(__file__).resolve())}
 """Where the package is, and where links to it lead."""
@@ -168,12 +169,21 @@ class LoweredProgram:
         own = self.kept, self.constant_count, self.ordered_effects
         if own != (other.kept, other.constant_count, other.ordered_effects):
             return False
-        return self.bytecode == other.bytecode or self._text() == other._text()
+        if self.bytecode == other.bytecode:
+            return True
+        modules = [_without_locations(one.bytecode) for one in (self, other)]
+        if modules[0][1] == modules[1][1]:
+            return True
+        # Bytecode also says in which order ops read a value.
+        texts = [str(one.operation.get_asm(large_elements_limit=None)) for one, _ in modules]
+        return texts[0] == texts[1]
 
-    def _text(self) -> str:
-        """The module without locations."""
-        module = parse_bytes(self.bytecode, new_context(), "step")
-        return str(module.operation.get_asm(large_elements_limit=None))
+
+def _without_locations(bytecode: bytes) -> tuple[Any, bytes]:
+    """The module without locations, and its bytecode."""
+    module = parse_bytes(bytecode, new_context(), "step")
+    run_native(module, "builtin.module(strip-debuginfo)", verify=False)
+    return module, print_module(module, "bytecode")
 
 
 def lower(

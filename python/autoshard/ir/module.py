@@ -257,6 +257,11 @@ def operations_of(root: ir.Operation) -> list[ir.Operation]:
     return found
 
 
+def with_its_ops(op: ir.Operation) -> list[ir.Operation]:
+    """As ``operations_of``, for one op of many: nearly all of them have no regions."""
+    return operations_of(op) if len(op.regions) else [op]
+
+
 def operations_to_plan(root: ir.Operation) -> list[ir.Operation]:
     """Every op below ``root`` in program order, outer before inner.
 

@@ -167,8 +167,9 @@ class SumsOnce:
                 self._sums, self._copy = _Sums.of(copy, self._cost(copy.module)), copy
 
     def _cost(self, made: mlir.Module) -> Costed:
+        known = None if self._sums is None else self._sums.costed.imported.rules
         return cost_of_module(
-            made, self._cluster, overlap=self._overlap, trip_count=self._trip_count
+            made, self._cluster, overlap=self._overlap, trip_count=self._trip_count, rules=known
         )
 
     def within(self, limit: float, known: PlanSummary | None = None) -> ReducedOnce | None:

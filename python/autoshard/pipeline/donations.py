@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from autoshard.rewrites.stage_tasks.program import Call, StageProgram, Transfer
 
@@ -38,15 +39,36 @@ def donations_of(program: StageProgram, donated: Donated) -> Donations:
             found.setdefault(call.task.name, {})[place] = call.results.index(one.update)
     leaving = set(program.results)
     last = {value: step for step in program.after for value in _read(step)}
+    calls = [step for step in program.after if isinstance(step, Call)]
+    places = {call.task.name: _Places.of(call) for call in calls}
     for argument, result in donated.items():
         value = program.arguments[argument]
         if result is None or value in leaving:
             continue
         step, made = last.get(value), program.results[result]
-        if isinstance(step, Call) and step.operands.count(value) == 1 and made in step.results:
-            place = step.operands.index(value)
-            found.setdefault(step.task.name, {})[place] = step.results.index(made)
+        if isinstance(step, Call):
+            own = places[step.task.name]
+            taken, given = own.operands.get(value, ()), own.results.get(made)
+            if len(taken) == 1 and given is not None:
+                found.setdefault(step.task.name, {})[taken[0]] = given
     return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Places:
+    """Where a call has its values: a task of an update takes and gives thousands of them."""
+
+    operands: Mapping[int, Sequence[int]]
+    results: Mapping[int, int]
+    """The first place of each."""
+
+    @staticmethod
+    def of(call: Call) -> _Places:
+        operands: dict[int, list[int]] = {}
+        for place, value in enumerate(call.operands):
+            operands.setdefault(value, []).append(place)
+        last_first = reversed(list(enumerate(call.results)))
+        return _Places(operands, {value: place for place, value in last_first})
 
 
 def _operands(program: StageProgram) -> list[int]:

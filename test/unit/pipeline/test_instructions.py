@@ -1,6 +1,7 @@
 """The list of a step, for the program of the lit test: two stages, two micro-batches."""
 
 from collections import defaultdict
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ from autoshard.ir import mlir, new_context, parse_bytes, print_module
 from autoshard.pipeline.donations import donations_of
 from autoshard.pipeline.instructions import Run, Send, instructions_of
 from autoshard.pipeline.order import works_of
-from autoshard.rewrites.stage_tasks.program import read_stage_program
+from autoshard.rewrites.stage_tasks.program import Call, read_stage_program
 from autoshard.rewrites.stage_tasks.write import split_stages
 from autoshard.schedule.rules import schedule_of_works
 
@@ -75,6 +76,17 @@ def test_sums_give_their_memory_to_the_next_ones_and_weights_to_theirs():
     with_weights = donations_of(program, {1: 0, 2: 1})
     assert with_weights["stage0_after0"] == {0: 0}
     assert with_weights["stage1_after0"] == {0: 0}
+
+
+def test_what_an_update_reads_twice_keeps_its_memory():
+    program, _, _ = scheduled("1f1b")
+    place = next(n for n, step in enumerate(program.after) if isinstance(step, Call))
+    once = program.after[place]
+    twice = replace(once, operands=(*once.operands, once.operands[0]))
+    after = (*program.after[:place], twice, *program.after[place + 1 :])
+    name = once.task.name
+    assert donations_of(program, {1: 0, 2: 1})[name] == {0: 0}
+    assert name not in donations_of(replace(program, after=after), {1: 0, 2: 1})
 
 
 def test_a_value_that_is_read_on_another_stage_is_an_error():

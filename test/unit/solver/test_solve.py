@@ -422,3 +422,16 @@ def test_scaling_and_shifting_costs_scales_and_shifts_the_answer(
         }
     )
     assert solve(changed).cost == pytest.approx(solve(problem).cost * factor + shift)
+
+
+def test_tables_of_any_width_are_minimised_exactly() -> None:
+    """Sums of few columns have code of their own for each number of them."""
+    rng = np.random.default_rng(5)
+    for width in range(1, 13):
+        rows = int(rng.integers(1, 6))
+        unary = rng.integers(0, 50, rows).astype(float), rng.integers(0, 50, width).astype(float)
+        table = rng.integers(0, 50, (rows, width)).astype(float)
+        problem = Problem.from_lists(unary, [(0, 1, table)])
+        best = float((unary[0][:, None] + table + unary[1]).min())
+        for one in (problem, Problem.from_lists(unary[::-1], [(0, 1, table.T)])):
+            assert solve(one).cost == best

@@ -17,6 +17,7 @@ from autoshard.ir import mlir, place
 from autoshard.ir.attributes import LOCKSTEP, STAGE_ROWS
 from autoshard.ir.boundary import Side, attributes_at, main_function
 from autoshard.ir.constants import constant
+from autoshard.ir.module import operations_of
 from autoshard.ir.reading import shape_of
 from autoshard.planned.write import populate_rules, remove_rules
 from autoshard.rewrites.layer_loops.loops import LayerLoop, layer_loop
@@ -44,6 +45,8 @@ def into_one_stage(module: mlir.Module, stages: int, batch: Sequence[int]) -> Pr
     Raises:
         PlanError: It has no loop over layers, or one that does not fall into equal stages.
     """
+    if all(op.name != "stablehlo.while" for op in operations_of(module.operation)):
+        raise _no_layers((), stages)  # calls have none either
     inline(module)
     main = main_function(module)
     block = main.regions[0].blocks[0]

@@ -14,7 +14,7 @@ from autoshard.ir.attributes import MICRO_BATCHES, custom_call_target
 from autoshard.ir.boundary import main_function
 from autoshard.ir.constants import constant, splat_of, zeros
 from autoshard.ir.locations import lines_of
-from autoshard.ir.module import operations_of, structure_of
+from autoshard.ir.module import operations_of, structure_of, with_its_ops
 from autoshard.ir.reading import shape_of
 from autoshard.planned.write import populate_rules, remove_rules
 from autoshard.rewrites.counted_indices import counted_indices_as_batches
@@ -127,7 +127,7 @@ def _check_effects(
     for number, where in enumerate(times.where):
         if where != Where.LOOP:
             continue
-        for op in operations_of(operations[number]):
+        for op in with_its_ops(operations[number]):
             if has_effect(op) and kind_of(op) == CutKind.PLAIN:
                 called = custom_call_target(op) or op.name
                 raise PlanError(
@@ -335,7 +335,7 @@ class _Rewriter:
     def _read_behind(self, finished: Mapping[mlir.Value, mlir.Value]) -> None:
         """Let ops behind the loop read what it hands out."""
         for top in (*self.waiting, self.end):
-            for op in operations_of(top):
+            for op in with_its_ops(top):
                 for operand, value in enumerate(op.operands):
                     if value in finished:
                         op.operands[operand] = finished[value]
