@@ -26,6 +26,7 @@ from autoshard.rewrites.recomputation.choice import (
 from autoshard.rewrites.recomputation.decision import Fate, changed
 from autoshard.rewrites.recomputation.question import (
     BlockQuestion,
+    Dearer,
     Rules,
     live_on_device,
     points_outside_loops,
@@ -178,6 +179,7 @@ class Copies:
         *,
         is_useless: Callable[[np.ndarray, float], bool] | None = None,
         most_seconds: float = inf,
+        dearer: Dearer | None = None,
     ) -> Choice:
         """What is decided for ``main`` so that so many bytes are needed; see ``choose``."""
         return choose(
@@ -186,6 +188,7 @@ class Copies:
             rules,
             is_useless=is_useless,
             most_seconds=most_seconds,
+            dearer=dearer,
         )
 
     def least_bytes(self, limit: float, rules: Rules) -> float:
@@ -328,9 +331,9 @@ class Fitting:
         self._known: dict[tuple[Rules | None, Written], _Known] = {}
         """What was written, by the rules for values of loops and what was decided for ``main``."""
 
-    def write(self, choice: Choice, wanted: float, rules: Rules) -> None:
-        """Rewrite the module once, as decided."""
-        self._write(choice, wanted, rules)
+    def write(self, choice: Choice, wanted: float, rules: Rules) -> Outcome:
+        """Rewrite the module once, as decided; what it needs."""
+        return self._write(choice, wanted, rules)[0]
 
     def _write(self, choice: Choice, wanted: float, rules: Rules) -> tuple[Outcome, bool]:
         """Rewrite the module, if that was not done; is there nothing left to choose?"""

@@ -45,6 +45,7 @@ from autoshard.ir.boundary import main_function
 from autoshard.ir.garbage import no_collection
 from autoshard.ir.inline import bytes_of, inline_calls, replace_body
 from autoshard.ir.module import functions_of
+from autoshard.passes.as_written import decide_again
 from autoshard.passes.base import Pass
 from autoshard.passes.fitting import MOST_OFF, Copies, Fitting, Trial
 from autoshard.passes.host_offload import offload_planned
@@ -527,6 +528,7 @@ def _fit(given: Trial, fitting: Fitting, rules: Rules) -> Trial | None:
             without_host = fitting.try_with(replace(rules, host=False), others=True)
         fitting.try_with(replace(rules, again=False), others=True)
     fitting.reach(rules)
+    decide_again(fitting)
     fitting.let_more_go()
     fitting.try_less(rules)
     ways = _ways(rules)
