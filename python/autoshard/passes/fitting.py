@@ -114,6 +114,11 @@ class Trial:
         return self.costed.step_seconds
 
     @property
+    def is_alone(self) -> bool:
+        """Was nothing decided about other blocks than the one of ``first``?"""
+        return all(row.decision == Fate.KEEP.value for row in self.decided)
+
+    @property
     def sends(self) -> bool:
         """Does anything that was decided go to the host?"""
         others = any(row.decision == Fate.HOST.value for row in self.decided)
@@ -348,19 +353,21 @@ class Fitting:
             return known.outcome, is_short
         trial, is_stuck = self.copies.rewritten(choice, wanted, rules)
         outcome = Outcome(trial.peak_bytes, trial.step_seconds)
-        is_alone = all(row.decision == Fate.KEEP.value for row in trial.decided)
-        self._known[written] = _Known(outcome, wanted, is_alone)
+        self._known[written] = _Known(outcome, wanted, trial.is_alone)
         self._add(trial)
         return outcome, is_stuck
 
     def is_estimated_slower(self, rules: Rules, seconds: float) -> bool:
         """Do estimates find that it fits, but with a step no shorter than this?
 
-        Of what loops stack estimates know little.
+        Of what loops stack for each other estimates know little.
         """
-        if isinf(seconds) or self.copies.has_loops:
+        if isinf(seconds):
             return False
-        answer = self.choice(self.aim, rules, self._most_seconds()).effect.answer
+        choice = self.choice(self.aim, rules, self._most_seconds())
+        answer = choice.effect.answer
+        if choice.question.pairs:
+            return False
         return answer.excess <= 0 and self.copies.first.step_seconds + answer.seconds >= seconds
 
     def try_with(self, rules: Rules, *, others: bool = False) -> float:

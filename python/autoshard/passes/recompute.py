@@ -416,7 +416,9 @@ class FittedPlans:
             limit: Bytes on one device.
             without_host: What needs least of all that sends nothing to the host, if that was tried.
         """
-        first = trial.first
+        first, estimated = trial.first, inf
+        if first is not None and trial.is_alone and not first.question.pairs:
+            estimated = self.copies.first.step_seconds + first.effect.answer.seconds
         if first is not None:  # what is written may be finished twice
             trial = replace(trial, recomputed=[*trial.recomputed], decided=[*trial.decided])
             trial.add(first)
@@ -438,9 +440,6 @@ class FittedPlans:
             },
         )
         trial.module.operation.attributes[PLAN] = mlir.StringAttr.get(summary.to_json())
-        estimated = inf
-        if first is not None and not self.copies.has_loops:
-            estimated = self.copies.first.step_seconds + first.effect.answer.seconds
         made = Recomputed(
             trial.module, summary, trial.bytes_without_host, estimated_seconds=estimated
         )
