@@ -20,6 +20,7 @@ from autoshard.rewrites.recomputation.choice import (
     Choice,
     Written,
     choose,
+    choose_more,
     decided,
     recomputed,
 )
@@ -434,7 +435,10 @@ class Fitting:
         if now.step_seconds >= estimated - _ESTIMATE_ERROR * before:
             return
         wanted, rules = _LESS * now.peak_bytes, now.first.question.rules
-        choice = self.copies.choice(wanted, rules, is_useless=_is_short)
+        if now.first.question.pairs:
+            choice = self.copies.choice(wanted, rules, is_useless=_is_short)
+        else:
+            choice = choose_more(now.first, wanted - self.copies.beside)
         if choice.effect.answer.excess <= 0:
             self._write(choice, wanted, rules)
 

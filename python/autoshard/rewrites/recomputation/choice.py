@@ -6,6 +6,7 @@ equal ones; of a group only as many go as have to.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import inf
@@ -19,7 +20,7 @@ from autoshard.ir.checkpoint_names import checkpoint_name
 from autoshard.planned.summarize import line_of, short_name, type_text
 from autoshard.planned.summary import DecidedValue, RecomputedValue
 from autoshard.rewrites.recomputation.block import Block
-from autoshard.rewrites.recomputation.decision import Fate, decide
+from autoshard.rewrites.recomputation.decision import Fate, decide, decide_more
 from autoshard.rewrites.recomputation.loops import Stack, maker_of, pairs_of
 from autoshard.rewrites.recomputation.parts import exchanged, with_parts
 from autoshard.rewrites.recomputation.question import (
@@ -139,6 +140,22 @@ def choose(
         _, chosen, question.apart = best
         return Choice(question, chosen, question.effect(chosen))
     _, chosen, question.apart = exchanged(question, best, max(_LEAST_EXCHANGING, most_answers))
+    return Choice(question, chosen, question.effect(chosen))
+
+
+def choose_more(choice: Choice, limit: float) -> Choice:
+    """What was chosen, and more, so that the values of the block fit ``limit`` bytes."""
+    before = choice.question
+    question = BlockQuestion(before.block, limit, before.rules)
+    gone = dict(choice.written)
+    chosen: dict[int, Fate] = {}
+    for number, item in enumerate(question.items):
+        if isinstance(item, Group):
+            fates = Counter(gone[one.number] for one in item.members if one.number in gone)
+            fate = max(item.fates, key=fates.__getitem__)
+            if fates[fate]:
+                chosen[number] = fate
+    _, chosen, question.apart = with_parts(question, decide_more(question, chosen).chosen)
     return Choice(question, chosen, question.effect(chosen))
 
 
