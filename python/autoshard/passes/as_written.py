@@ -11,7 +11,7 @@ from autoshard.passes.fitting import Fitting, Outcome
 from autoshard.rewrites.recomputation.choice import Choice, price
 from autoshard.rewrites.recomputation.decision import Fate
 
-_MOST_ROUNDS = 3
+_MOST_ROUNDS = 2
 """How often it is decided again, at most."""
 
 _WORTH = 0.005
