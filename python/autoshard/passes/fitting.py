@@ -20,12 +20,14 @@ from autoshard.rewrites.recomputation.choice import (
     Choice,
     Written,
     choose,
+    choose_more,
     decided,
     recomputed,
 )
 from autoshard.rewrites.recomputation.decision import Fate, changed
 from autoshard.rewrites.recomputation.question import (
     BlockQuestion,
+    Dearer,
     Rules,
     live_on_device,
     points_outside_loops,
@@ -113,6 +115,11 @@ class Trial:
         return self.costed.step_seconds
 
     @property
+    def is_alone(self) -> bool:
+        """Was nothing decided about other blocks than the one of ``first``?"""
+        return all(row.decision == Fate.KEEP.value for row in self.decided)
+
+    @property
     def sends(self) -> bool:
         """Does anything that was decided go to the host?"""
         others = any(row.decision == Fate.HOST.value for row in self.decided)
@@ -178,6 +185,7 @@ class Copies:
         *,
         is_useless: Callable[[np.ndarray, float], bool] | None = None,
         most_seconds: float = inf,
+        dearer: Dearer | None = None,
     ) -> Choice:
         """What is decided for ``main`` so that so many bytes are needed; see ``choose``."""
         return choose(
@@ -186,6 +194,7 @@ class Copies:
             rules,
             is_useless=is_useless,
             most_seconds=most_seconds,
+            dearer=dearer,
         )
 
     def least_bytes(self, limit: float, rules: Rules) -> float:
@@ -328,9 +337,9 @@ class Fitting:
         self._known: dict[tuple[Rules | None, Written], _Known] = {}
         """What was written, by the rules for values of loops and what was decided for ``main``."""
 
-    def write(self, choice: Choice, wanted: float, rules: Rules) -> None:
-        """Rewrite the module once, as decided."""
-        self._write(choice, wanted, rules)
+    def write(self, choice: Choice, wanted: float, rules: Rules) -> Outcome:
+        """Rewrite the module once, as decided; what it needs."""
+        return self._write(choice, wanted, rules)[0]
 
     def _write(self, choice: Choice, wanted: float, rules: Rules) -> tuple[Outcome, bool]:
         """Rewrite the module, if that was not done; is there nothing left to choose?"""
@@ -345,19 +354,21 @@ class Fitting:
             return known.outcome, is_short
         trial, is_stuck = self.copies.rewritten(choice, wanted, rules)
         outcome = Outcome(trial.peak_bytes, trial.step_seconds)
-        is_alone = all(row.decision == Fate.KEEP.value for row in trial.decided)
-        self._known[written] = _Known(outcome, wanted, is_alone)
+        self._known[written] = _Known(outcome, wanted, trial.is_alone)
         self._add(trial)
         return outcome, is_stuck
 
     def is_estimated_slower(self, rules: Rules, seconds: float) -> bool:
         """Do estimates find that it fits, but with a step no shorter than this?
 
-        Of what loops stack estimates know little.
+        Of what loops stack for each other estimates know little.
         """
-        if isinf(seconds) or self.copies.has_loops:
+        if isinf(seconds):
             return False
-        answer = self.choice(self.aim, rules, self._most_seconds()).effect.answer
+        choice = self.choice(self.aim, rules, self._most_seconds())
+        answer = choice.effect.answer
+        if choice.question.pairs:
+            return False
         return answer.excess <= 0 and self.copies.first.step_seconds + answer.seconds >= seconds
 
     def try_with(self, rules: Rules, *, others: bool = False) -> float:
@@ -424,7 +435,10 @@ class Fitting:
         if now.step_seconds >= estimated - _ESTIMATE_ERROR * before:
             return
         wanted, rules = _LESS * now.peak_bytes, now.first.question.rules
-        choice = self.copies.choice(wanted, rules, is_useless=_is_short)
+        if now.first.question.pairs:
+            choice = self.copies.choice(wanted, rules, is_useless=_is_short)
+        else:
+            choice = choose_more(now.first, wanted - self.copies.beside)
         if choice.effect.answer.excess <= 0:
             self._write(choice, wanted, rules)
 

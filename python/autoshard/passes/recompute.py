@@ -45,6 +45,7 @@ from autoshard.ir.boundary import main_function
 from autoshard.ir.garbage import no_collection
 from autoshard.ir.inline import bytes_of, inline_calls, replace_body
 from autoshard.ir.module import functions_of
+from autoshard.passes.as_written import decide_again
 from autoshard.passes.base import Pass
 from autoshard.passes.fitting import MOST_OFF, Copies, Fitting, Trial
 from autoshard.passes.host_offload import offload_planned
@@ -415,7 +416,9 @@ class FittedPlans:
             limit: Bytes on one device.
             without_host: What needs least of all that sends nothing to the host, if that was tried.
         """
-        first = trial.first
+        first, estimated = trial.first, inf
+        if first is not None and trial.is_alone and not first.question.pairs:
+            estimated = self.copies.first.step_seconds + first.effect.answer.seconds
         if first is not None:  # what is written may be finished twice
             trial = replace(trial, recomputed=[*trial.recomputed], decided=[*trial.decided])
             trial.add(first)
@@ -437,9 +440,6 @@ class FittedPlans:
             },
         )
         trial.module.operation.attributes[PLAN] = mlir.StringAttr.get(summary.to_json())
-        estimated = inf
-        if first is not None and not self.copies.has_loops:
-            estimated = self.copies.first.step_seconds + first.effect.answer.seconds
         made = Recomputed(
             trial.module, summary, trial.bytes_without_host, estimated_seconds=estimated
         )
@@ -527,6 +527,7 @@ def _fit(given: Trial, fitting: Fitting, rules: Rules) -> Trial | None:
             without_host = fitting.try_with(replace(rules, host=False), others=True)
         fitting.try_with(replace(rules, again=False), others=True)
     fitting.reach(rules)
+    decide_again(fitting)
     fitting.let_more_go()
     fitting.try_less(rules)
     ways = _ways(rules)

@@ -112,11 +112,12 @@ def test_what_does_not_fit_is_told_of_the_plan_that_needs_least(
 
 
 def test_nothing_is_decided_twice(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[tuple[Block, float, Rules]] = []
+    asked: list[tuple[Block, float, Rules, frozenset[Any]]] = []
     choose = fitting.choose
 
     def counted(block: Block, limit: float, rules: Rules, **others: Any) -> Choice:
-        asked.append((block, limit, rules))
+        dearer = others.get("dearer") or {}
+        asked.append((block, limit, rules, frozenset(dearer.items())))
         return choose(block, limit, rules, **others)
 
     monkeypatch.setattr(fitting, "choose", counted)

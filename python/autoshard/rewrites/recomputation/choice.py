@@ -6,6 +6,7 @@ equal ones; of a group only as many go as have to.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import inf
@@ -19,11 +20,12 @@ from autoshard.ir.checkpoint_names import checkpoint_name
 from autoshard.planned.summarize import line_of, short_name, type_text
 from autoshard.planned.summary import DecidedValue, RecomputedValue
 from autoshard.rewrites.recomputation.block import Block
-from autoshard.rewrites.recomputation.decision import Fate, decide
+from autoshard.rewrites.recomputation.decision import Fate, decide, decide_more
 from autoshard.rewrites.recomputation.loops import Stack, maker_of, pairs_of
 from autoshard.rewrites.recomputation.parts import exchanged, with_parts
 from autoshard.rewrites.recomputation.question import (
     BlockQuestion,
+    Dearer,
     Effect,
     Group,
     Rules,
@@ -68,14 +70,16 @@ class Choice:
     @property
     def written(self) -> Written:
         """Equal for choices for which the same is written, where no loop stacks anything."""
-        items, apart = self.question.items, self.question.apart
-        fates = {
-            (one.number, apart.get(one.number, fate))
-            for number, fate in self.chosen.items()
-            if isinstance(item := items[number], Group)
-            for one in item.members
-        }
-        return frozenset(one for one in fates if one[1] is not Fate.KEEP)
+        return frozenset(one for number in self.chosen for one in self.values_of(number))
+
+    def values_of(self, number: int) -> list[tuple[int, Fate]]:
+        """Values of an item that go, with what becomes of them; none of a stack."""
+        item, apart = self.question.items[number], self.question.apart
+        if not isinstance(item, Group):
+            return []
+        fate = self.chosen.get(number, Fate.KEEP)
+        fates = ((one.number, apart.get(one.number, fate)) for one in item.members)
+        return [one for one in fates if one[1] is not Fate.KEEP]
 
     def stacks(self, fate: Fate, block: Block) -> list[Stack]:
         """Stacks of which this becomes, as they stand in the block or in a copy of it."""
@@ -96,6 +100,7 @@ def choose(
     stacks_alone: bool = False,
     is_useless: Callable[[np.ndarray, float], bool] | None = None,
     most_seconds: float = inf,
+    dearer: Dearer | None = None,
 ) -> Choice:
     """The cheapest decisions found whose values fit ``limit`` bytes; or what comes closest.
 
@@ -108,8 +113,9 @@ def choose(
             leave so much? Then parts of groups are not exchanged, nor is anything decided where
             all together leave so much; stacks are always decided.
         most_seconds: As of ``decide``.
+        dearer: What some decisions add to a step besides what is estimated.
     """
-    question = BlockQuestion(block, limit, rules, stacks_alone=stacks_alone)
+    question = BlockQuestion(block, limit, rules, stacks_alone=stacks_alone, dearer=dearer)
     if question.pairs:
         is_useless = None
     if is_useless is not None and is_useless(question.least_live(()), limit):
@@ -134,6 +140,22 @@ def choose(
         _, chosen, question.apart = best
         return Choice(question, chosen, question.effect(chosen))
     _, chosen, question.apart = exchanged(question, best, max(_LEAST_EXCHANGING, most_answers))
+    return Choice(question, chosen, question.effect(chosen))
+
+
+def choose_more(choice: Choice, limit: float) -> Choice:
+    """What was chosen, and more, so that the values of the block fit ``limit`` bytes."""
+    before = choice.question
+    question = BlockQuestion(before.block, limit, before.rules)
+    gone = dict(choice.written)
+    chosen: dict[int, Fate] = {}
+    for number, item in enumerate(question.items):
+        if isinstance(item, Group):
+            fates = Counter(gone[one.number] for one in item.members if one.number in gone)
+            fate = max(item.fates, key=fates.__getitem__)
+            if fates[fate]:
+                chosen[number] = fate
+    _, chosen, question.apart = with_parts(question, decide_more(question, chosen).chosen)
     return Choice(question, chosen, question.effect(chosen))
 
 
@@ -176,7 +198,7 @@ def _rows(choice: Choice, fate: Fate) -> list[tuple[DecidedValue, list[Member]]]
             count=sum(_count(member) for member in members),
             bytes=sum(_bytes(choice, member) for member in members),
             decision=fate.value,
-            seconds=sum(_price(choice, number) for number in dict.fromkeys(n for n, _ in pairs)),
+            seconds=sum(price(choice, number) for number in dict.fromkeys(n for n, _ in pairs)),
             location=line,
             checkpoint_name=_named(choice, members[0]),
         )
@@ -184,7 +206,7 @@ def _rows(choice: Choice, fate: Fate) -> list[tuple[DecidedValue, list[Member]]]
     return rows
 
 
-def _price(choice: Choice, number: int) -> float:
+def price(choice: Choice, number: int) -> float:
     """Seconds that letting a group or a stack go adds to a step, given all other decisions."""
     question = choice.question
     if number in choice.chosen:

@@ -125,6 +125,16 @@ def decide(question: Question, most_answers: int, most_seconds: float = inf) -> 
     return Decision(branching.chosen, branching.best, is_proven, [*grown, *alone[:_MOST_OTHERS]])
 
 
+def decide_more(question: Question, chosen: Chosen) -> Decision:
+    """These decisions with others, so that it fits: those that relieve most per second.
+
+    Few answers are asked for: what was decided for another limit is not decided anew.
+    """
+    search = _Search(question, inf)
+    more = search.given_back(search.grown(per_second=True, start=chosen))
+    return Decision(more, search.answer(more), is_proven=False, others=[])
+
+
 class _Search:
     def __init__(self, question: Question, most_seconds: float) -> None:
         self.question, self.most_seconds = question, most_seconds
@@ -148,13 +158,14 @@ class _Search:
         self.passed.add(key)
         return True
 
-    def grown(self, per_second: bool) -> dict[int, Fate]:
+    def grown(self, per_second: bool, start: Chosen | None = None) -> dict[int, Fate]:
         """Take decisions until it fits, or nothing helps.
 
         Args:
             per_second: Take what relieves most per second; else what relieves most.
+            start: These are taken first.
         """
-        chosen: dict[int, Fate] = {}
+        chosen: dict[int, Fate] = dict(start or {})
         now = self.answer(chosen)
         waiting: list[tuple[float, int, int, int]] = []
         for item, fates in enumerate(self.question.fates):
@@ -188,7 +199,7 @@ class _Search:
                 if found.excess <= now.excess and found.seconds <= now.seconds:
                     number = list(self.question.fates[other]).index(chosen[other])
                     chosen, now = rest, found
-                    if taken[other, number] < _MOST_PICKS:
+                    if taken.get((other, number), 0) < _MOST_PICKS:
                         heapq.heappush(waiting, (-inf, picks, other, number))
         return chosen
 

@@ -57,6 +57,10 @@ class Rules:
     """Nor what is made of parameters alone."""
 
 
+Dearer = Mapping[tuple[int, Fate], float]
+"""(value, fate) -> seconds that this adds to a step besides what is estimated, as it turned out."""
+
+
 @dataclass(frozen=True, slots=True)
 class Group:
     """Equal values of equal layers."""
@@ -100,7 +104,13 @@ class BlockQuestion:
     """A ``Question``: what becomes of the values of a block, within so many bytes."""
 
     def __init__(
-        self, block: Block, limit: float, rules: Rules, *, stacks_alone: bool = False
+        self,
+        block: Block,
+        limit: float,
+        rules: Rules,
+        *,
+        stacks_alone: bool = False,
+        dearer: Dearer | None = None,
     ) -> None:
         """``stacks_alone``: what is no stack is kept."""
         self.block, self.limit, self.rules = block, limit, rules
@@ -117,7 +127,7 @@ class BlockQuestion:
         ]
         self.apart: dict[int, Fate] = {}
         """Values that do not share the fate of their group."""
-        self._members = _Members(self.items)
+        self._members = _Members(self.items, dearer or {})
         self._linked = _linked(block) if rules.host or block.link.is_used else None
         self._effects = self._effects_of(self._members.all)
         self._no_stacks = StackChanges(block.core, self._linked, 0.0, [], [], [])
@@ -136,7 +146,8 @@ class BlockQuestion:
         fates, stacks = self._members.fates(chosen, self.apart), self._stacks_of(chosen)
         if (fates, stacks) not in self._answers:
             changes = self._stack_changes(chosen)
-            self._answers[fates, stacks] = Answer(*self._effects.answer(fates, changes))
+            excess, seconds = self._effects.answer(fates, changes)
+            self._answers[fates, stacks] = Answer(excess, seconds + self._members.dearer(fates))
         return self._answers[fates, stacks]
 
     def least_excess(self, kept: Collection[int]) -> float:
@@ -166,7 +177,8 @@ class BlockQuestion:
         """What decisions do."""
         fates, stacks = self._members.fates(chosen, self.apart), self._stack_changes(chosen)
         made = self._effects.effect(fates, stacks)
-        return Effect(Answer(made.excess, made.seconds), made.live, made.clones, made.fetches)
+        answer = Answer(made.excess, made.seconds + self._members.dearer(fates))
+        return Effect(answer, made.live, made.clones, made.fetches)
 
     def _stacks_of(self, chosen: Chosen) -> frozenset[tuple[int, Fate]]:
         """What becomes of stacks, by their numbers."""
@@ -343,7 +355,7 @@ class BlockQuestion:
 class _Members:
     """Values of all groups, in one row."""
 
-    def __init__(self, items: Sequence[Group | Stacked]) -> None:
+    def __init__(self, items: Sequence[Group | Stacked], dearer: Dearer) -> None:
         self.all: list[Dropped] = []
         self._of: dict[int, tuple[int, int]] = {}
         """Item -> the place of its first value, and the one behind its last."""
@@ -353,6 +365,17 @@ class _Members:
                 self.all += item.members
                 self._of[number] = (first, len(self.all))
         self._place = {one.number: place for place, one in enumerate(self.all)}
+        self._dearer = [
+            (_CODES[fate], np.array([dearer.get((one.number, fate), 0.0) for one in self.all]))
+            for fate in Fate
+            if any(one is fate for _, one in dearer)
+        ]
+        """Code of a fate, and by value the seconds that it adds besides."""
+
+    def dearer(self, fates: bytes) -> float:
+        """Seconds that these codes add to a step besides what is estimated."""
+        codes = np.frombuffer(fates, np.uint8)
+        return sum(float(seconds[codes == code].sum()) for code, seconds in self._dearer)
 
     def fates(self, chosen: Chosen, apart: Mapping[int, Fate]) -> bytes:
         """A code of each: that of its item, or of its own if others of the item go."""

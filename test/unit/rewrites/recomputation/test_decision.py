@@ -8,7 +8,13 @@ from collections.abc import Collection, Sequence
 
 import pytest
 
-from autoshard.rewrites.recomputation.decision import Answer, Chosen, Fate, decide
+from autoshard.rewrites.recomputation.decision import (
+    Answer,
+    Chosen,
+    Fate,
+    decide,
+    decide_more,
+)
 
 POINTS = 6
 
@@ -137,3 +143,25 @@ def test_no_answer_is_asked_for_where_more_is_certainly_missing() -> None:
             answers[tells] += values.answers
         assert found[0] == found[1]
     assert answers[True] < answers[False]
+
+
+def test_what_was_decided_for_another_limit_stays_with_what_is_cheapest_besides() -> None:
+    values = Values(0, most=6)
+    values.sizes, values.ranges, values.costs = [4] * 6, [[0, POINTS]] * 6, [1, 2, 3, 4, 5, 6]
+    values.rows, values.saved, values.limit = [7] * 6, [0] * 6, 16.0
+    values.fates = [(Fate.AGAIN,)] * 6
+    more = decide_more(values, {5: Fate.AGAIN})
+    asked = values.answers
+    assert more.chosen == dict.fromkeys((0, 1, 5), Fate.AGAIN)
+    assert more.answer == values.answer(more.chosen)
+    values.answers = 0
+    decide(values, 20_000)
+    assert asked < values.answers
+
+
+def test_what_others_make_needless_is_given_back() -> None:
+    values = Values(0, most=6)
+    values.sizes, values.ranges, values.costs = [4, 12, 4], [[0, POINTS]] * 3, [9, 1, 9]
+    values.rows, values.saved, values.limit = [7] * 3, [0] * 3, 9.0
+    values.fates = [(Fate.AGAIN,)] * 3
+    assert decide_more(values, {0: Fate.AGAIN}).chosen == {1: Fate.AGAIN}
