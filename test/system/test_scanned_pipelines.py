@@ -254,6 +254,16 @@ def by_array_of_numbers(params: Any, batch: jax.Array) -> jax.Array:
     return (jax.lax.scan(body, batch, jnp.arange(LAYERS))[0] * batch).sum()
 
 
+@pytest.mark.parametrize("stages", [2, 4])
+def test_layers_whose_numbers_are_rows_are_cut_as_well(stages: int) -> None:
+    params, batch = stacked(LAYERS), whole_numbers(BATCH, WIDTH)
+    step = trained(by_array_of_numbers)
+    run = pipelined(step, stages, stages)
+    expected = jax.jit(step)(params, batch)
+    found = run(*run.plan(params, batch).place(params, batch))
+    jax.tree.map(np.testing.assert_array_equal, jax.device_get(found), jax.device_get(expected))
+
+
 def over_the_batch(params: Any, batch: jax.Array) -> jax.Array:
     """Rows are those of steps of time."""
 
@@ -274,7 +284,6 @@ def twice(params: Any, batch: jax.Array) -> jax.Array:
     [
         (backwards, 6, 4, "6 trips fall into 2, 3, 6 of them only"),
         (beside_each_other, LAYERS, 2, r"takes a part of an array of shape .4, 8, 8., not that of"),
-        (by_array_of_numbers, LAYERS, 2, r"takes a part of an array of shape .4, 8, 8., not that"),
         (over_the_batch, LAYERS, 2, "as no argument but the batch has a row for each of its trips"),
         (twice, LAYERS, 2, "goes through the same layers a second time"),
     ],
