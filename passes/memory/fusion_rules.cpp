@@ -48,6 +48,15 @@ bool is_of_batch(const ProgramIndex& index, std::int32_t value) {
          has_batch(index.rule(producer));
 }
 
+/// Whether an expression is computed from the result of one matmul and little else, in whose
+/// kernel it is: scores with a bias and a mask.
+bool is_of_one_matmul(const ProgramIndex& index, const Sources& sources) {
+  const auto [largest, bytes] = sources.largest();
+  if (largest == no_value || index.producer[largest] == no_op) return false;
+  return index.rule(index.producer[largest]).work == Work::matmul &&
+         sources.bytes() <= most_over_widest * bytes;
+}
+
 /// Whether a sum over a function stores it on the way, as a second output of the same kernel:
 /// the exponentials of a softmax. A single matmul writes the maximum of each row beside its
 /// result, and whoever reads the exponentials computes them from these two.
@@ -275,7 +284,9 @@ std::vector<Sources> sources_of(const FusionInput& input) {
       const bool is_computed = is_expression(input, v, i);
       if (is_computed && !is_stored(input, sources, v)) {
         sources[i].add(sources[producer]);
-        if (is_widening(index, i)) {
+        const bool writes_wider =
+            input.rules.matmul_results && is_of_one_matmul(index, sources[producer]);
+        if (is_widening(index, i) && !writes_wider) {
           narrow[i].add(v, index.bytes[v]);
         } else {
           narrow[i].add(narrow[producer]);

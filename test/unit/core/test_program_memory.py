@@ -1584,3 +1584,19 @@ def test_a_norm_of_a_sum_is_computed_from_the_sum_in_each_that_reads_it() -> Non
     ]
     assert found.life("add") != EMPTY
     assert found.live_ranges[narrowed[-1]] == EMPTY
+
+
+def test_scores_with_a_bias_are_stored_as_their_matmul_writes_them() -> None:
+    """A batch of products casts them in its kernel: they are not stored narrower before."""
+
+    def function(x: Any, y: Any, bias: Any) -> Any:
+        x, y, bias = (each.astype(jnp.bfloat16) for each in (x, y, bias))
+        scores = jnp.einsum("bqd,bkd->bqk", x, y) + bias
+        wide = jnp.exp(scores.astype(jnp.float32))
+        shares = (wide / wide.sum(-1, keepdims=True)).astype(jnp.bfloat16)
+        squares = jnp.square(wide).astype(jnp.bfloat16)
+        return jnp.einsum("bqk,bkd->bqd", shares, y), jnp.einsum("bqk,bkd->bqd", squares, y)
+
+    found = read(function, (4, 256, 64), (4, 256, 64), (256,))
+    assert found.life("exponential") != EMPTY
+    assert found.life("dot_general") == EMPTY
