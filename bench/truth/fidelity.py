@@ -175,8 +175,21 @@ PROGRAMS: dict[str, Source] = {
 def measure(program: str, cluster_name: str, kind: str, timeout: float) -> dict[str, Any]:
     """Plan, export and compile one point; the row."""
     from autoshard.cluster import Cluster
-    from autoshard.errors import AutoshardError, AutoshardWarning, DoesNotFitError
     from autoshard.passes.pipeline import run_passes
+    from autoshard.passes.recursive_programming import RecursiveProgramming
+
+    row, module = plan_point(program, cluster_name, kind)
+    if module is None:
+        return row
+    run_passes(module, ["autoshard-export-shardy"])
+    trips, cluster = RecursiveProgramming().trip_count, Cluster.of(cluster_name)
+    return row | compiled(module, cluster, row["mesh"], trips, timeout)
+
+
+def plan_point(program: str, cluster_name: str, kind: str) -> tuple[dict[str, Any], Any]:
+    """What the plan of a point says, and its module; None: the row says why there is no plan."""
+    from autoshard.cluster import Cluster
+    from autoshard.errors import AutoshardError, AutoshardWarning, DoesNotFitError
     from autoshard.passes.recursive_programming import RecursiveProgramming, search_module
     from bench.common.hand_plans import hand_plans
 
@@ -187,7 +200,7 @@ def measure(program: str, cluster_name: str, kind: str, timeout: float) -> dict[
     if kind != "ours":
         plan = chosen(hand_plans(arguments, cluster.num_devices), kind)
         if plan is None:
-            return {"left out": f"no plan {kind}"}
+            return {"left out": f"no plan {kind}"}, None
         attach(module, plan.sdy_axes, plan.sdy_cuts())
         mesh = plan.mesh
     options = RecursiveProgramming(mesh=mesh)
@@ -196,9 +209,9 @@ def measure(program: str, cluster_name: str, kind: str, timeout: float) -> dict[
     try:
         planned = search_module(module, cluster, options)
     except DoesNotFitError as error:
-        return {"left out": f"does not fit: {error.peak_bytes / 1e9:.1f} GB planned"}
+        return {"left out": f"does not fit: {error.peak_bytes / 1e9:.1f} GB planned"}, None
     except AutoshardError as error:
-        return {"failed": f"{type(error).__name__}: {error.message[:200]}"}
+        return {"failed": f"{type(error).__name__}: {error.message[:200]}"}, None
     summary = planned.summary
     row |= {
         "planning": time.perf_counter() - start,
@@ -215,8 +228,7 @@ def measure(program: str, cluster_name: str, kind: str, timeout: float) -> dict[
             for c in summary.collectives
         ],
     }
-    run_passes(module, ["autoshard-export-shardy"])
-    return row | compiled(module, cluster, summary.mesh, options.trip_count, timeout)
+    return row, module
 
 
 def chosen(plans: Iterable[Any], kind: str) -> Any:
