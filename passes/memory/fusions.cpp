@@ -135,12 +135,22 @@ bool are_siblings(const FusionInput& input, const Fusions& fusions,
                      [&](const Reader& reader) { return fusions.waits[reader.op]; });
 }
 
-/// The last of the kernels in which there is no matmul, or `no_op`.
+/// The last of the kernels over as many elements as an op writes in which there is no matmul,
+/// or `no_op`.
+///
+/// Example: logits without their last position, cast to float32. The maximum and the sum of
+/// each row take as many; their gradient writes zeros for that position, too.
 std::int32_t last_without_matmul(const ProgramIndex& index,
                                  const std::vector<std::int32_t>& matmul_of,
-                                 const std::vector<std::int32_t>& roots) {
+                                 const std::vector<std::int32_t>& roots, std::int32_t op) {
+  const auto elements = [&](std::int32_t root) {
+    const Op& o = index.op(root);
+    const bool reduces = index.rule(root).work == Work::reduce;
+    return index.elements(reduces ? o.operands[0] : o.results[0]);
+  };
   const auto found = std::find_if(roots.rbegin(), roots.rend(), [&](std::int32_t root) {
-    return matmul_of[root] == no_op && index.rule(root).work != Work::matmul;
+    return matmul_of[root] == no_op && index.rule(root).work != Work::matmul &&
+           elements(root) == elements(op);
   });
   return found == roots.rend() ? no_op : *found;
 }
@@ -178,7 +188,7 @@ Fusions fuse(const FusionInput& input) {
     std::vector<std::int32_t>& roots = readers.roots;
     if (!readers.others.empty()) {
       if (!is_also_stored(input, sources, i, readers)) continue;
-      fusions.sibling[i] = last_without_matmul(index, matmul_of, roots);
+      fusions.sibling[i] = last_without_matmul(index, matmul_of, roots, i);
       fusions.read_by[i] = std::move(readers.others);
       roots.insert(roots.begin(), i);
       fusions.roots[i] = std::move(roots);

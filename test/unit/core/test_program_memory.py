@@ -552,6 +552,22 @@ def test_what_a_gather_needs_is_written_late_where_no_matmul_waits_for_it(has_bi
     assert (gathered > found.points[found.op("dot_general", -1)]) == has_bias
 
 
+@pytest.mark.parametrize(("kept", "is_late"), [(32, True), (31, False)], ids=["all", "fewer"])
+def test_a_kernel_writes_besides_what_has_as_many_elements(kept: int, is_late: bool) -> None:
+    """The gradient of logits without their last position has that position, too."""
+
+    def loss(x: Any, w: Any, b: Any) -> Any:
+        x, w, b = (each.astype(jnp.bfloat16) for each in (x, w, b))
+        logits = (jnp.einsum("bsd,dv->bsv", x, w) + b)[:, :kept].astype(jnp.float32)
+        largest = jax.lax.stop_gradient(logits.max(-1, keepdims=True))
+        of_labels = jnp.take_along_axis(logits, jnp.zeros((4, kept, 1), int), -1) - largest
+        return (jnp.log(jnp.exp(logits - largest).sum(-1)) - of_labels[..., 0]).mean()
+
+    found = read(jax.value_and_grad(loss, (0, 1, 2)), (4, 32, 32), (32, 64), (64,))
+    gathered, last = found.points[found.op("gather")], found.points[found.op("dot_general", -1)]
+    assert (gathered > last) == is_late
+
+
 def test_what_a_matmul_computes_beside_its_product_is_made_with_it() -> None:
     """A gate is computed again: its gradient reads it and what is there before."""
 
