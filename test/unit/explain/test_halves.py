@@ -83,7 +83,7 @@ def planned(loss: Any, is_scanned: bool) -> Subject:
         gradients = jax.grad(loss)(params, x)
         return jax.tree.map(lambda w, g: w - 0.1 * g, params, gradients)
 
-    mesh = jax.sharding.AbstractMesh((4,), ("a",))
+    mesh = jax.sharding.AbstractMesh((4,), ("a",), (jax.sharding.AxisType.Auto,))
     with jax.sharding.use_abstract_mesh(mesh):
         return autoshard.plan(step, *arguments(is_scanned), cluster="v5e:2x2", mesh="a=4").subject
 
@@ -253,7 +253,7 @@ def test_what_to_python_defines_holds_a_value_and_its_cotangent_apart(sides: Seq
         hidden = said["constrained"](x @ w, **{side: specs[side] for side in sides})
         return jnp.sum(jnp.sin(hidden))
 
-    mesh = jax.sharding.AbstractMesh((4,), ("a",))
+    mesh = jax.sharding.AbstractMesh((4,), ("a",), (jax.sharding.AxisType.Auto,))
     with jax.sharding.use_abstract_mesh(mesh):
         step = jax.jit(jax.value_and_grad(loss)).trace(array(64, 64), array(64, 64))
         text = step.lower(lowering_platforms=("tpu",)).as_text()

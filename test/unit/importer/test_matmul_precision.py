@@ -205,7 +205,7 @@ def test_a_cast_that_is_rounded_back_is_cut_as_it_is_read() -> None:
         wide = (each.astype(jnp.float32) for each in (x, y))
         return jax.lax.with_sharding_constraint(jnp.einsum("ij,ij->i", *wide), rows)
 
-    mesh = jax.sharding.AbstractMesh((8,), ("x",))
+    mesh = jax.sharding.AbstractMesh((8,), ("x",), (jax.sharding.AxisType.Auto,))
     rows = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("x"))
     program = planned(step, dtype=jnp.bfloat16)
     found = [op for op in operations_of(program.module.operation) if "convert" in op.name]
