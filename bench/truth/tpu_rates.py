@@ -156,7 +156,6 @@ def repeated_bytes(cluster: Cluster, rate: float) -> float:
 
         elements = prod(keys.shape) * times
         found.append(seconds(cluster, repeated, keys) * rate / elements * rows / 8)
-
     return mean(found)
 
 

@@ -48,7 +48,10 @@ void add_part(const KernelPart& part, std::string& key) {
   for (bool is_written : part.writes) key += is_written ? '1' : '0';
   if (!part.is_launched) key += '-';
   if (!part.packs) key += '~';
-  if (part.repeat.is_there()) key += '*' + std::to_string(part.repeat.tiles);
+  if (part.repeat.is_there()) {
+    key += '*' + std::to_string(part.repeat.made) + ',' + std::to_string(part.repeat.beside) +
+           ',' + std::to_string(part.repeat.tiles);
+  }
   for (double padding : part.padding) key += '/' + std::to_string(padding);
   for (const FusedWork& work : part.fused) {
     key += ' ' + std::to_string(work.tensor);
