@@ -41,7 +41,8 @@ InternedAssignment MeshSearch::greedy_by_axis() {
   return assignment;
 }
 
-double MeshSearch::sweep(InternedAssignment& assignment, double reached, bool may_skip) {
+double MeshSearch::sweep(InternedAssignment& assignment, double reached, bool may_skip,
+                         const Rounds& rounds) {
   std::vector<double> decided_at(static_cast<std::size_t>(on_.mesh.rank()));
   for (int sweep = 0; sweep < options_.sweeps; ++sweep) {
     const double before = reached;
@@ -51,7 +52,7 @@ double MeshSearch::sweep(InternedAssignment& assignment, double reached, bool ma
           sweep == 0 || reached < decided_at[axis] * (1 - worth_deciding_again);
       if (!is_new) continue;
       try {
-        reached = decide(assignment, 1u << axis, mesh_sweep_rounds, reached);
+        reached = decide(assignment, 1u << axis, rounds, reached);
       } catch (const Contradiction& found) {
         if (!may_skip || std::isfinite(reached)) throw;
         contradiction = found;

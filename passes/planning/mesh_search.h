@@ -14,7 +14,10 @@
 namespace autoshard::planning {
 
 /// Rounds in which an axis is decided again.
-inline constexpr Rounds mesh_sweep_rounds{10, 60, 150'000};
+inline constexpr Rounds mesh_sweep_rounds{10, 60, 1'500'000};
+/// Rounds in which the axes of the plan that won are decided once more: as many as bring
+/// progress, in all but the widest networks.
+inline constexpr Rounds mesh_polish_rounds{10, 200, 4'000'000};
 /// An improvement smaller than this part of the objective ends the sweeps.
 inline constexpr double least_gain = 1e-6;
 /// An axis is decided again if the others have saved more than this part since: levels are not
@@ -39,7 +42,8 @@ class MeshSearch {
   /// Every level again until nothing improves. `reached` is the objective of `assignment`;
   /// returns the new one. Where no plan was reached, `may_skip` passes over an axis that
   /// cannot be decided alone: another one may do what pins ask for. Throws `Contradiction`.
-  double sweep(InternedAssignment& assignment, double reached, bool may_skip = false);
+  double sweep(InternedAssignment& assignment, double reached, bool may_skip = false,
+               const Rounds& rounds = mesh_sweep_rounds);
 
   /// Each of some axes again, in few rounds.
   double refine_axes(InternedAssignment& assignment, AxisMask axes, double reached);

@@ -69,6 +69,11 @@ void PlanMaker::sweep(Candidate& c, bool may_skip) {
   c.objective = c.stage->search.sweep(c.assignment, c.objective, may_skip);
 }
 
+void PlanMaker::polish(Candidate& c) {
+  c.stage->search.set_prices(c.prices);
+  c.objective = c.stage->search.sweep(c.assignment, c.objective, false, mesh_polish_rounds);
+}
+
 void PlanMaker::refine_axes(Candidate& c, AxisMask axes) {
   c.stage->search.set_prices(c.prices);
   c.objective = c.stage->search.refine_axes(c.assignment, axes, c.objective);

@@ -45,6 +45,8 @@ class PlanMaker {
 
   /// Decides every axis again until nothing improves.
   void sweep(Candidate& c, bool may_skip = false);
+  /// Sweeps in as many rounds as bring progress.
+  void polish(Candidate& c);
   /// Each of some axes again, in few rounds.
   void refine_axes(Candidate& c, AxisMask axes);
   /// All axes together in few rounds, where that is small enough.

@@ -194,6 +194,15 @@ void PlanSearch::merge_alike(std::vector<Candidate>& pool, const Candidate& best
   pool.push_back(std::move(coarser));
 }
 
+void PlanSearch::polish(std::vector<Candidate>& pool, const Candidate& best) {
+  if (plans_.is_late()) return;
+  task_.phases.start("polish");
+  Candidate tried = plans_.at_prices(best, best.coeff);
+  plans_.polish(tried);
+  plans_.evaluate(tried);
+  pool.push_back(std::move(tried));
+}
+
 std::size_t PlanSearch::first_that_fits(std::size_t rung, std::vector<Candidate>& quick) {
   task_.phases.start("levels");
   std::size_t last = std::size(price_ladder) - 1;
@@ -266,6 +275,7 @@ Candidate PlanSearch::cheapest_that_fits() {
   }
   add_one_axis(pool, fastest_that_fits(pool));
   merge_alike(pool, fastest_that_fits(pool));
+  polish(pool, fastest_that_fits(pool));
   return fastest_that_fits(pool);
 }
 

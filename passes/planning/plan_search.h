@@ -56,6 +56,8 @@ class PlanSearch {
 
   /// Makes one axis of neighbours that the plan always uses together, and goes on from there.
   void merge_alike(std::vector<Candidate>& pool, const Candidate& best);
+  /// Adds the best plan, decided once more by as many rounds as bring progress.
+  void polish(std::vector<Candidate>& pool, const Candidate& best);
 
   /// The first of the prices from `rung` on at which single axes fit, found by halving: what
   /// fits at one price is taken to fit at all higher ones, and the last one is not asked. The
