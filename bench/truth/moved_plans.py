@@ -52,6 +52,9 @@ def moved(row: dict[str, str], by: float) -> Sequence[str] | None:
     now = (found["peak"] / 2**30, 1e3 * found["planned as scheduled"])
     cells, is_moved = [name, cluster, kind], False
     for (planned, compiled), value in zip(PAIRS, now, strict=True):
+        if not row[planned]:  # Compiled once, not planned since.
+            cells += ["", f"{value / float(row[compiled]) - 1:+.1%}"]
+            continue
         then, real = float(row[planned]), float(row[compiled])
         is_moved |= abs(value / then - 1) > by
         cells += [f"{then / real - 1:+.1%}", f"{value / real - 1:+.1%}"]

@@ -54,7 +54,7 @@ def scanned(**options) -> autoshard.Plan:
 
 def scanned_with_host() -> autoshard.Plan:
     """The same within less memory, so that values wait on the host between the halves."""
-    limit = int(0.5 * scanned(mesh="dp=16").peak_bytes)
+    limit = int(0.4 * scanned(mesh="dp=16").peak_bytes)
     return scanned(mesh="dp=16", memory_limit=limit, host_offload="auto")
 
 
