@@ -69,7 +69,7 @@ void alias_bitcasts(const ProgramIndex& index, const Layout& layout,
 }
 
 /// By value: how many ops and joins read it.
-std::vector<std::int32_t> times_read(const Program& program) {
+std::vector<std::int32_t> count_readers(const Program& program) {
   std::vector<std::int32_t> readers(program.values.size(), 0);
   for (const Op& op : program.ops) {
     for (std::int32_t v : op.operands) {
@@ -95,7 +95,7 @@ std::vector<std::int32_t> only_sources(const ProgramIndex& index) {
 /// What only one value flows into becomes that value.
 void alias_joins(const ProgramIndex& index, Aliases& aliases) {
   const std::vector<std::int32_t> source = only_sources(index);
-  const std::vector<std::int32_t> readers = times_read(index.program);
+  const std::vector<std::int32_t> readers = count_readers(index.program);
   std::vector<bool> is_in_loop(index.num_values, false);
   for (const Loop& loop : index.program.loops) {
     for (std::int32_t v : loop.carried) is_in_loop[v] = true;

@@ -37,7 +37,7 @@ struct ReadingRoots {
 };
 
 /// The sum over roots of the shares that they read, each at most the whole.
-double times_read(std::vector<std::pair<std::int32_t, double>> shares) {
+double sum_of_shares(std::vector<std::pair<std::int32_t, double>> shares) {
   std::sort(shares.begin(), shares.end());
   double times = 0, share = 0;
   for (std::size_t k = 0; k < shares.size(); ++k) {
@@ -68,7 +68,7 @@ ReadingRoots reading_roots(const FusionInput& input, const Fusions& fusions, std
     for (std::int32_t root : fusions.roots[r.op]) shares.emplace_back(root, share);
     roots.insert(roots.end(), fusions.roots[r.op].begin(), fusions.roots[r.op].end());
   }
-  found.times = times_read(std::move(shares));
+  found.times = sum_of_shares(std::move(shares));
   for (auto* ops : {&roots, &found.others}) {
     std::sort(ops->begin(), ops->end());
     ops->erase(std::unique(ops->begin(), ops->end()), ops->end());

@@ -11,20 +11,11 @@ bool has(const std::vector<std::int32_t>& dim, std::int32_t factor) {
   return std::find(dim.begin(), dim.end(), factor) != dim.end();
 }
 
-/// The one factor of more than one element of each dim of a tensor; -1: there are several or
-/// none.
+/// By dim of a tensor its only factor; -1: there are several or none.
 std::vector<std::int32_t> factors_of(const Rule& rule, const RuleTensor& tensor) {
   std::vector<std::int32_t> found;
-  for (const auto& dim : tensor.dims) {
-    std::int32_t factor = -1;
-    int count = 0;
-    for (std::int32_t f : dim) {
-      if (rule.factors[f].size == 1) continue;
-      factor = f;
-      ++count;
-    }
-    found.push_back(count == 1 ? factor : -1);
-  }
+  for (std::size_t d = 0; d < tensor.dims.size(); ++d)
+    found.push_back(only_factor(rule, tensor, d));
   return found;
 }
 

@@ -40,17 +40,6 @@ std::int32_t dim_of(const Rule& rule, const RuleTensor& tensor, std::int32_t fac
   return -1;
 }
 
-/// The factor that makes up a dim but for those of one element; -1: there are several or none.
-std::int32_t factor_of(const Rule& rule, const RuleTensor& tensor, std::int32_t dim) {
-  std::int32_t found = -1;
-  for (std::int32_t factor : tensor.dims[dim]) {
-    if (rule.factors[factor].size == 1) continue;
-    if (found >= 0) return -1;
-    found = factor;
-  }
-  return found;
-}
-
 /// The longest factor that two tensors of a product have and the third has not; -1: none.
 std::int32_t longest(const Rule& rule, const RuleTensor& in, const RuleTensor& and_in,
                      const RuleTensor& not_in) {
@@ -193,8 +182,8 @@ class Spread {
     const bool of_images = dims_[value].are_of_images;
     each([&](std::int32_t v, const RuleTensor& tensor) {
       if (v != value || first >= 0) return;
-      first = factor_of(rule, tensor, dims_[value].first);
-      second = factor_of(rule, tensor, dims_[value].second);
+      first = only_factor(rule, tensor, dims_[value].first);
+      second = only_factor(rule, tensor, dims_[value].second);
     });
     if (first < 0 || second < 0) return;
     each([&](std::int32_t v, const RuleTensor& tensor) {

@@ -101,6 +101,16 @@ double TensorType::bytes() const {
   return elements * static_cast<double>(element_bits) / 8.0;
 }
 
+std::int32_t only_factor(const Rule& rule, const RuleTensor& tensor, std::size_t dim) {
+  std::int32_t found = -1;
+  for (std::int32_t factor : tensor.dims[dim]) {
+    if (rule.factors[factor].size == 1) continue;
+    if (found >= 0) return -1;
+    found = factor;
+  }
+  return found;
+}
+
 void check(const Program& program) {
   if (program.mesh.rank() > max_mesh_axes) fail("too many mesh axes:", program.mesh.rank());
   for (std::size_t i = 0; i < program.mesh.axis_sizes.size(); ++i) {

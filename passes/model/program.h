@@ -139,6 +139,10 @@ struct Rule {
   bool has_one_part = false;
 };
 
+/// The factor that makes up a dim of a tensor but for those of one element; -1: there are
+/// several or none.
+std::int32_t only_factor(const Rule& rule, const RuleTensor& tensor, std::size_t dim);
+
 /// The operand of a gather or scatter that holds its indices.
 inline constexpr std::int32_t indices_operand = 1;
 
