@@ -217,6 +217,7 @@ def plan_point(program: str, cluster_name: str, kind: str) -> tuple[dict[str, An
         "planning": time.perf_counter() - start,
         "mesh": summary.mesh,
         "step": summary.step_seconds,
+        "bound": summary.lower_bound_seconds,
         "planned as scheduled": summary.scheduled_seconds,
         "planned all hidden": summary.all_hidden_seconds,
         "planned exposed": sum(c.exposed_seconds or 0.0 for c in summary.collectives),
