@@ -26,9 +26,9 @@ from autoshard.ir.boundary import say_trips
 from autoshard.passes.pipeline_stages import PipelineStages
 from autoshard.pipeline.options import Pipeline
 from autoshard.planned.stage_works import works_of
-from autoshard.rewrites.stages import Parts, TimedStep, parts_by_chunks
-from autoshard.schedule.rules import Rule, pipeline_schedule, schedule_of_works
-from autoshard.schedule.work import StageSeconds, Work, lower_bound
+from autoshard.rewrites.stages import Parts, TimedStep, parts_of
+from autoshard.schedule.rules import Rule, seconds_of_works
+from autoshard.schedule.work import StageSeconds, Work, lower_bound, training_works
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,39 +74,26 @@ class PipelineBounds:
         """With what a search for so many micro-batches found."""
         return replace(self, known={**self.known, micro_batches: known})
 
-    def expected(self, micro_batches: int) -> float:
-        """What a step is expected to take at least, as plans of other numbers do.
+    def least_whole(self, micro_batches: int) -> float:
+        """What one stage that does all is expected to take at least, as with other numbers.
 
-        What they take besides computing (what is sent, weights that are read for each micro-batch)
+        What it takes besides computing (what is sent, weights that are read for each micro-batch)
         is no less with more micro-batches, unless they had too little memory, and with fewer at
         best as much less as these are fewer.
         """
-        found = self.seconds(micro_batches)
+        computing = self.micro_batches / self.devices * sum(work.seconds for work in self.works)
+        found = computing
         for count, plan in self.known.items():
-            computing = self.seconds(count)
             kept = min(micro_batches / count, 1)
             if micro_batches > count and plan.is_held_back:
                 kept = 0
-            longer = min(
-                self.seconds(micro_batches) / computing, self._filled(micro_batches, count)
-            )
-            found = max(found, longer * (computing + kept * (plan.seconds - computing)))
+            found = max(found, computing + kept * (plan.seconds - computing))
         return found
-
-    def _filled(self, micro_batches: int, others: int) -> float:
-        """How many times as long a step takes in which no gradients fill gaps."""
-        stages = [0.0] * (1 + max(work.stage for work in self.works))
-        for work in self.works:
-            stages[work.stage] += work.seconds
-        one, other = (
-            filled_seconds(stages, len(stages), count) / count for count in (micro_batches, others)
-        )
-        return one / other
 
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What a search found for a pipeline."""
+    """What a search found for one stage that does all."""
 
     seconds: float
     """Those of a step."""
@@ -116,6 +103,9 @@ class Known:
 
 _ALWAYS = 8
 """So many parts of the model on a stage are looked at, whatever fewer come to."""
+_MORE = 4
+"""Parts on a stage that are looked at, too: so many more than the last number whose stages wait
+less than those of fewer."""
 _WAITS_LESS = 0.001
 """Share of a step by which stages wait less with more parts, so that still more are looked at."""
 
@@ -130,6 +120,7 @@ class StepTimes:
 
     def __init__(self) -> None:
         self._known: tuple[bytes, TimedStep] | None = None
+        self._parts: dict[tuple[int, int], Parts | None] = {}
 
     def of(self, source: Source, request: Request) -> TimedStep:
         """The step of a request, maybe in fewer micro-batches or more.
@@ -143,8 +134,22 @@ class StepTimes:
         bytecode = source.program.bytecode if is_kept else source.without_checkpoints
         if self._known is None or self._known[0] != bytecode:
             self._known = None  # it goes before there is another one
+            self._parts.clear()
             self._known = bytecode, self._timed(source, request, bytecode)
         return self._known[1]
+
+    def parts(self, step: TimedStep, stages: int, chunks: int) -> Parts | None:
+        """The parts of the model with so many on each of so many stages; None: it has none.
+
+        Args:
+            step: The newest one.
+            stages: How many.
+            chunks: Likewise.
+        """
+        key = stages, chunks
+        if key not in self._parts:
+            self._parts[key] = parts_of(step, stages, chunks, PipelineStages.slack)
+        return self._parts[key]
 
     @staticmethod
     def _timed(source: Source, request: Request, bytecode: bytes) -> TimedStep:
@@ -200,8 +205,8 @@ def seconds_by_chunks(
 
     Parts take as many times the seconds of their ops as with one part on a stage, by which the step
     is known; the schedule is that of a few micro-batches, and longer by what each more takes. No
-    numbers are looked at that are more than twice the last one whose stages wait less than those of
-    fewer parts: what is finer is less even, and sends more.
+    numbers are looked at far behind the last one whose stages wait less than those of fewer parts:
+    what is finer is less even, and sends more.
 
     Args:
         source: The step, lowered for the devices of a stage.
@@ -222,9 +227,12 @@ def seconds_by_chunks(
     stages, count = asked.stages, asked.micro_batches
     found: dict[int, Parts] = {}
     best, least = 1, math.inf
-    for chunks, parts in parts_by_chunks(step, stages, PipelineStages.slack, range(1, most + 1)):
-        if chunks > max(_ALWAYS, 2 * best):
+    for chunks in range(1, most + 1):
+        if chunks > max(_ALWAYS, best + _MORE):
             break
+        parts = times.parts(step, stages, chunks)
+        if parts is None:
+            continue
         found[chunks] = parts
         filled = filled_seconds(parts.seconds, stages, count)
         if filled < (1 - _WAITS_LESS) * least:
@@ -246,7 +254,7 @@ def seconds_by_chunks(
 @lru_cache(maxsize=64)
 def _seconds_of_works(rule: Rule, works: tuple[Work, ...], stages: int, count: int) -> float:
     """Seconds of a schedule; one of few micro-batches tells of several numbers of them."""
-    return schedule_of_works(rule, works, stages, count).seconds
+    return seconds_of_works(rule, works, stages, count)
 
 
 def interleaved_seconds(
@@ -260,13 +268,11 @@ def interleaved_seconds(
         micro_batches: Likewise.
         transfer_seconds: From stage to stage.
     """
-    chunks = [StageSeconds(each / 3, each / 3, each / 3) for each in parts]
+    works = training_works([StageSeconds(each / 3, each / 3, each / 3) for each in parts], stages)
+    chunks = len(parts) // stages
 
     def seconds(count: int) -> float:
-        schedule = pipeline_schedule(
-            "1f1b", chunks, stages, count, transfer_seconds=transfer_seconds
-        )
-        return schedule.seconds
+        return seconds_of_works("1f1b", works, stages, count, chunks, transfer_seconds)
 
     return _seconds_of_many(seconds, stages, micro_batches)
 
