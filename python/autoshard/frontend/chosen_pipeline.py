@@ -49,6 +49,7 @@ from autoshard.ir.garbage import no_collection
 from autoshard.pipeline.options import Execution, Pipeline
 from autoshard.planned.summary import PlanSummary, TriedMicroBatches, bytes_text
 from autoshard.progress import running
+from autoshard.schedule.rules import limits_of
 from autoshard.search.automatic import end_if_interrupted
 from autoshard.search.micro_batches import divisors
 
@@ -61,7 +62,7 @@ _SAME = 0.01
 """Share of a step by which plans are faster than expected at most: the cost model is no finer. Once
 some are planned, no more than these were."""
 
-_LIKE_OTHERS = 0.5
+_LIKE_OTHERS = 0.8
 """Share of what all pipelines that were planned took besides what was expected; others take it,
 too."""
 
@@ -146,8 +147,8 @@ class _Besides:
         self.least = min(self.least, more / one.parts if more > 0 else more)
 
     def factor(self, one: _Candidate) -> float:
-        """What a plan takes at least, over what is expected: half as much more for each part of the
-        model as those that were planned did, or as much less as one of them."""
+        """What a plan takes at least, over what is expected: most of what those that were planned
+        took besides for each part of the model, or as much less as one of them."""
         if math.isinf(self.least):
             return 1 - _SAME
         if self.least <= 0:
@@ -335,9 +336,11 @@ class _Choice:
             return {1: share}
         most = math.ceil((stages - 1) / (_LEAST_BUBBLE * count))
         request = self._staged(stages, count, 2)
-        link, known = whole_cluster(request).dims[0], whole * share
+        link = whole_cluster(request).dims[0]
         try:
-            seconds = seconds_by_chunks(source, request, most, known, link, self.times)
+            seconds = seconds_by_chunks(
+                source, request, most, whole, bounds.ways, link, self.times, self.expected
+            )
         except AutoshardError as error:
             self._tell(stages, count, "refused", chunks=2, reason=str(error))
             return {1: share}
@@ -447,6 +450,8 @@ class _Choice:
             return self._tell(stages, count, "bounded", **how, step_seconds=effort.most_seconds)
         except DoesNotFitError as error:
             self.failed = self.failed or error
+            if asked is not None and asked.execution == "stages":
+                self.candidates = [one for one in self.candidates if _may_fit(one, asked, error)]
             return self._tell(stages, count, "does not fit", **how, peak_bytes=error.peak_bytes)
         except AutoshardError as error:
             if stages == 1:
@@ -489,6 +494,24 @@ class _Choice:
             error.memory_limit,
             advice=f"{advice} {error.advice}".strip(),
         )
+
+
+def _may_fit(one: _Candidate, other: Pipeline, error: DoesNotFitError) -> bool:
+    """May a pipeline fit where another one does not?
+
+    One of as many stages and micro-batches needs as much as that, or less as its stages keep fewer
+    micro-batches of their parts.
+    """
+    if (one.stages, one.micro_batches) != (other.stages, other.micro_batches):
+        return True
+    share = _kept(one.stages, one.chunks) / _kept(other.stages, other.chunks)
+    return error.peak_bytes * min(share, 1.0) <= error.memory_limit
+
+
+def _kept(stages: int, chunks: int) -> float:
+    """Micro-batches of which a stage keeps something, counted by the parts of the model on it."""
+    ahead = limits_of("1f1b", stages, chunks).ahead
+    return max(ahead or (stages,)) / chunks
 
 
 def _is_same(one: TriedMicroBatches, other: TriedMicroBatches) -> bool:

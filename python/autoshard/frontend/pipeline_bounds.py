@@ -70,6 +70,16 @@ class PipelineBounds:
 
         return min(map(seconds, self.rules)) / whole
 
+    @property
+    def ways(self) -> StageSeconds:
+        """Shares of the way forward, and of gradients, in what the first stage does."""
+        own = [work for work in self.works if not work.stage]
+        whole = sum(work.seconds for work in own)
+        deferred = sum(work.seconds for work in own if work.is_deferred)
+        forward = sum(work.seconds for work in own if work.ahead > 0)
+        rest = whole - forward - deferred
+        return StageSeconds(forward / whole, rest / whole, deferred / whole)
+
     def with_known(self, micro_batches: int, known: Known) -> PipelineBounds:
         """With what a search for so many micro-batches found."""
         return replace(self, known={**self.known, micro_batches: known})
@@ -101,11 +111,9 @@ class Known:
     """Is it slower than with more memory?"""
 
 
-_ALWAYS = 8
-"""So many parts of the model on a stage are looked at, whatever fewer come to."""
 _MORE = 4
-"""Parts on a stage that are looked at, too: so many more than the last number whose stages wait
-less than those of fewer."""
+"""So many more parts on a stage are looked at than the last number whose stages wait less than
+those of fewer."""
 _WAITS_LESS = 0.001
 """Share of a step by which stages wait less with more parts, so that still more are looked at."""
 
@@ -199,25 +207,34 @@ def filled_seconds(parts: Sequence[float], stages: int, micro_batches: int) -> f
 
 
 def seconds_by_chunks(
-    source: Source, request: Request, most: int, known: float, link: Dim, times: StepTimes
+    source: Source,
+    request: Request,
+    most: int,
+    whole: float,
+    ways: StageSeconds,
+    link: Dim,
+    times: StepTimes,
+    useful: float = math.inf,
 ) -> dict[int, float]:
     """What a step is expected to take with several parts of the model on each stage.
 
-    Parts take as many times the seconds of their ops as with one part on a stage, by which the step
-    is known; the schedule is that of a few micro-batches, and longer by what each more takes. No
-    numbers are looked at far behind the last one whose stages wait less than those of fewer parts:
-    what is finer is less even, and sends more.
+    Parts share what one stage takes that does all, as they share the seconds of one device; the
+    schedule is that of a few micro-batches, and longer by what each more takes. No numbers are
+    looked at far behind the last one whose stages wait less than those of fewer parts: what is
+    finer is less even, and sends more.
 
     Args:
         source: The step, lowered for the devices of a stage.
         request: With a pipeline.
         most: Parts on a stage.
-        known: Seconds of the step with one part on each.
+        whole: Seconds of one stage that does all.
+        ways: Shares of the way forward, and of gradients, in the seconds of a part.
         link: Between stages.
         times: Of steps.
+        useful: Steps whose slowest stage works as long or longer are of no use.
 
     Returns:
-        By number of parts on a stage, from two on; those that cannot be are missing.
+        By number of parts on a stage, from two on, those that can be and are of use.
 
     Raises:
         PlanError: Stages cannot have several parts of this model.
@@ -228,7 +245,7 @@ def seconds_by_chunks(
     found: dict[int, Parts] = {}
     best, least = 1, math.inf
     for chunks in range(1, most + 1):
-        if chunks > max(_ALWAYS, best + _MORE):
+        if chunks > best + _MORE:
             break
         parts = times.parts(step, stages, chunks)
         if parts is None:
@@ -238,17 +255,26 @@ def seconds_by_chunks(
         if filled < (1 - _WAITS_LESS) * least:
             best, least = chunks, filled
     bytes_share = step.micro_batches / count / cluster.num_devices
-    if 1 not in found:
-        return {}
-    scale = known / filled_seconds(found[1].seconds, stages, count)
 
     def seconds(parts: Parts) -> float:
         sent = link.latency.value + parts.bytes / 2 * bytes_share / link.bandwidth.value
-        works = [each * scale for each in parts.seconds]
-        return interleaved_seconds(works, stages, count, sent)
+        scale = whole / (count * sum(parts.seconds))
+        works = [
+            StageSeconds(
+                each * scale * ways.forward,
+                each * scale * ways.input_gradient,
+                each * scale * ways.weight_gradient,
+            )
+            for each in parts.seconds
+        ]
+        return interleaved_seconds(works, stages, count, sent, asked.rules)
 
-    alone = seconds(found[1])
-    return {chunks: known * seconds(parts) / alone for chunks, parts in found.items() if chunks > 1}
+    def is_useful(parts: Parts) -> bool:
+        slowest = max(sum(parts.seconds[stage::stages]) for stage in range(stages))
+        return whole * slowest < useful * sum(parts.seconds)
+
+    several = {chunks: parts for chunks, parts in found.items() if chunks > 1}
+    return {chunks: seconds(parts) for chunks, parts in several.items() if is_useful(parts)}
 
 
 @lru_cache(maxsize=64)
@@ -258,23 +284,32 @@ def _seconds_of_works(rule: Rule, works: tuple[Work, ...], stages: int, count: i
 
 
 def interleaved_seconds(
-    parts: Sequence[float], stages: int, micro_batches: int, transfer_seconds: float
+    parts: Sequence[StageSeconds],
+    stages: int,
+    micro_batches: int,
+    transfer_seconds: float,
+    rules: Sequence[Rule] = ("1f1b",),
 ) -> float:
-    """Seconds of an interleaved schedule of parts that take twice as long on their way back.
+    """Seconds of the fastest of some interleaved schedules.
 
     Args:
         parts: Seconds of a micro-batch by part of the model.
         stages: How many.
         micro_batches: Likewise.
         transfer_seconds: From stage to stage.
+        rules: Those of the schedules.
     """
-    works = training_works([StageSeconds(each / 3, each / 3, each / 3) for each in parts], stages)
     chunks = len(parts) // stages
 
-    def seconds(count: int) -> float:
-        return seconds_of_works("1f1b", works, stages, count, chunks, transfer_seconds)
+    def of_rule(rule: Rule) -> float:
+        works = training_works(parts, stages, splits_gradients=rule == "zero_bubble")
 
-    return _seconds_of_many(seconds, stages, micro_batches)
+        def seconds(count: int) -> float:
+            return seconds_of_works(rule, works, stages, count, chunks, transfer_seconds)
+
+        return _seconds_of_many(seconds, stages, micro_batches)
+
+    return min(map(of_rule, rules))
 
 
 def _seconds_of_many(seconds: Callable[[int], float], stages: int, micro_batches: int) -> float:

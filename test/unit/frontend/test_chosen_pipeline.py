@@ -130,10 +130,12 @@ def chosen(
         works = training_works([StageSeconds(0.1, 0.1, 0.1)] * stages, stages)
         return PipelineBounds(count, works, 1)
 
-    def seconds_by_chunks(_source: Any, asked: Request, _most: int, known: float, *_: Any) -> Any:
+    def seconds_by_chunks(_source: Any, asked: Request, _most: int, whole: float, *_: Any) -> Any:
         assert asked.stages is not None
-        shares = (by_chunks or {}).get(asked.stages.micro_batches, {})
-        return {chunks: share * known for chunks, share in shares.items()}
+        count = asked.stages.micro_batches
+        alone = whole * bounds(None, asked, None).share(count)
+        shares = (by_chunks or {}).get(count, {})
+        return {chunks: share * alone for chunks, share in shares.items()}
 
     monkeypatch.setattr(chosen_pipeline, "pipeline_bounds", bounds)
     monkeypatch.setattr(chosen_pipeline, "batch_of_source", lambda *_: [0])
@@ -215,14 +217,14 @@ def test_several_parts_on_a_stage_are_looked_at_for_each_number_of_micro_batches
     assert searches.asked[0] == (2, 4)
 
 
-def test_others_are_planned_until_half_of_what_plans_took_besides_makes_them_slower(
+def test_others_are_planned_until_most_of_what_plans_took_besides_makes_them_slower(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """10.46 s with three parts and 4 micro-batches take 12.1, so 10.5 of others take 11.3."""
     whole = {(2, 2): of(40), (2, 4): of(18.3), (2, 8): of(20), (2, 16): of(40)}
     searches = Searches(whole, {(2, 4): 12.1, (2, 8): 11.3})
     plan = chosen(monkeypatch, searches, by_chunks={4: {3: 0.9144}, 8: {3: 0.9333}})
-    assert searches.asked == [(2, 4), (2, 8)]
+    assert searches.asked[:2] == [(2, 4), (2, 8)]
     assert plan.step_seconds == 11.3
 
 

@@ -29,6 +29,7 @@ from autoshard.schedule.rules import pipeline_schedule
 from autoshard.schedule.work import StageSeconds, training_works
 
 LAYERS, WIDTH, BATCH = 12, 1024, 8192
+WAYS = StageSeconds(1 / 3, 1 / 3, 1 / 3)
 
 
 def step(params: Any, x: Any) -> Any:
@@ -117,12 +118,13 @@ def test_numbers_of_parts_that_are_no_power_of_two_are_told_from_one_cut() -> No
     source, request = source_and_request(4, 8, chunks=2)
     free = Cluster.parse("h100:8").dims[0]
     free = replace(free, bandwidth=Constant(1e18, "a test"), latency=Constant(1e-12, "a test"))
-    found = seconds_by_chunks(source, request, 6, 1.0, free, StepTimes())
+    found = seconds_by_chunks(source, request, 6, 4.0, WAYS, free, StepTimes())
     assert set(found) == {2, 3}, "twelve layers have no 16 parts"
-    assert found[3] < found[2] < 1
+    least = min(found.values())
+    assert 1 < least < 1.2, "with one part on a stage 11 / 8 seconds, or 9 with gaps filled"
 
 
-@pytest.mark.parametrize(("even", "most"), [({1, 2, 5}, 9), ({1, 2, 5, 9}, 13), ({1}, 8)])
+@pytest.mark.parametrize(("even", "most"), [({1, 2, 5}, 9), ({1, 2, 5, 9}, 13), ({1}, 5)])
 def test_parts_far_finer_than_the_last_that_wait_less_are_not_looked_at(
     even: set[int], most: int
 ) -> None:
@@ -133,7 +135,7 @@ def test_parts_far_finer_than_the_last_that_wait_less_are_not_looked_at(
     source, request = source_and_request(4, 16, chunks=2)
     times: Any = SimpleNamespace(of=lambda *_: SimpleNamespace(micro_batches=16), parts=parts)
     link = Cluster.parse("h100:8").dims[0]
-    found = seconds_by_chunks(source, request, 40, 1.0, link, times)
+    found = seconds_by_chunks(source, request, 40, 1.0, WAYS, link, times)
     assert max(found) == most
 
 
@@ -141,10 +143,32 @@ def test_a_slow_link_between_stages_speaks_against_several_parts() -> None:
     source, request = source_and_request(4, 16, chunks=2)
     link = Cluster.parse("h100:8").dims[0]
     slow = replace(link, bandwidth=Constant(1e6, "a test"))
-    assert seconds_by_chunks(source, request, 3, 1.0, slow, StepTimes())[3] > 1
+    assert seconds_by_chunks(source, request, 3, 4.0, WAYS, slow, StepTimes())[3] > 1.3
+
+
+def test_parts_whose_slowest_stage_alone_takes_too_long_are_of_no_use() -> None:
+    source, request = source_and_request(4, 8, chunks=2)
+    link = Cluster.parse("h100:8").dims[0]
+    assert seconds_by_chunks(source, request, 2, 4.0, WAYS, link, StepTimes(), useful=0.99) == {}
+
+
+def test_gradients_of_weights_fill_gaps_of_several_parts_too() -> None:
+    source, request = source_and_request(4, 8, chunks=2)
+    link = Cluster.parse("h100:8").dims[0]
+    free = replace(link, bandwidth=Constant(1e18, "a test"), latency=Constant(1e-12, "a test"))
+    asked = replace(request, pipeline=autoshard.Pipeline(4, 8, chunks=2, schedule="1f1b"))
+    alone, both = (
+        seconds_by_chunks(source, one, 2, 4.0, WAYS, free, StepTimes()) for one in (asked, request)
+    )
+    assert both[2] < alone[2]
+
+
+def test_the_ways_of_a_stage_are_shares_of_what_it_does() -> None:
+    works = training_works([StageSeconds(1, 2, 3)] * 2, 2, splits_gradients=True)
+    assert PipelineBounds(2, works, 1).ways == StageSeconds(1 / 6, 2 / 6, 3 / 6)
 
 
 def test_steps_of_many_micro_batches_are_told_from_few() -> None:
-    parts = [3.0] * 8
+    parts = [StageSeconds(1, 1, 1)] * 8
     whole = pipeline_schedule("1f1b", [StageSeconds(1, 1, 1)] * 8, 2, 64, transfer_seconds=0.1)
     assert interleaved_seconds(parts, 2, 64, 0.1) == pytest.approx(whole.seconds, rel=1e-3)
