@@ -123,7 +123,7 @@ std::vector<Turn> turns_within(const std::vector<double>& sums, std::int32_t sta
 /// wait for each other. Empty: none of the choices reach the end.
 std::vector<double> least_sum(const std::vector<std::vector<Turn>>& choices, std::size_t count,
                               std::int32_t turns, double mean) {
-  constexpr double uneven = 1e-3, late = 1e-4;  // of what a turn takes
+  constexpr double uneven = 0.05, late = 1e-3;  // of what a turn takes
   std::vector<double> behind(count + 1, infinite), now;
   behind[count] = 0;
   std::vector<std::vector<const Turn*>> best(turns);

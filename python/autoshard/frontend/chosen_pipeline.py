@@ -344,7 +344,8 @@ class _Choice:
         except AutoshardError as error:
             self._tell(stages, count, "refused", chunks=2, reason=str(error))
             return {1: share}
-        return {1: share} | {chunks: each / whole for chunks, each in seconds.items()}
+        shares = {chunks: each / whole for chunks, each in seconds.items()}
+        return shares | {1: max(share, shares.get(1, 0.0))}
 
     def _plan_candidates(self) -> None:
         """Plan what is expected to be fastest first, while that is faster than what there is."""

@@ -77,7 +77,7 @@ class PipelineBounds:
         whole = sum(work.seconds for work in own)
         deferred = sum(work.seconds for work in own if work.is_deferred)
         forward = sum(work.seconds for work in own if work.ahead > 0)
-        rest = whole - forward - deferred
+        rest = max(whole - forward - deferred, 0.0)
         return StageSeconds(forward / whole, rest / whole, deferred / whole)
 
     def with_known(self, micro_batches: int, known: Known) -> PipelineBounds:
@@ -234,7 +234,7 @@ def seconds_by_chunks(
         useful: Steps whose slowest stage works as long or longer are of no use.
 
     Returns:
-        By number of parts on a stage, from two on, those that can be and are of use.
+        By number of parts on a stage, those that can be and are of use.
 
     Raises:
         PlanError: Stages cannot have several parts of this model.
@@ -273,8 +273,7 @@ def seconds_by_chunks(
         slowest = max(sum(parts.seconds[stage::stages]) for stage in range(stages))
         return whole * slowest < useful * sum(parts.seconds)
 
-    several = {chunks: parts for chunks, parts in found.items() if chunks > 1}
-    return {chunks: seconds(parts) for chunks, parts in several.items() if is_useful(parts)}
+    return {chunks: seconds(parts) for chunks, parts in found.items() if is_useful(parts)}
 
 
 @lru_cache(maxsize=64)

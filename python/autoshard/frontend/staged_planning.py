@@ -134,7 +134,7 @@ class StagedSearch:
                 allowed = used = error.peak_bytes * _LEAN  # its worst stage may fit
                 continue
             peaks.append(plan.peak_bytes)
-            flights = _flights(plan)
+            flights = cast(PlannedPipeline, plan.pipeline).flights
             summary = cast(PlanSummary, plan.summary)
             used = min(allowed, summary.peak_bytes_per_device)
             next_allowed = used * _NEARLY * self.limit / plan.peak_bytes
@@ -202,10 +202,3 @@ class StagedSearch:
             self.limit,
             advice=advice,
         )
-
-
-def _flights(plan: Plan) -> float:
-    """Micro-batches of the whole model of which the worst stage keeps as much as of its own."""
-    pipeline = cast(PlannedPipeline, plan.pipeline)
-    asked = pipeline.asked
-    return max(1.0, max(pipeline.in_flight) / (asked.stages * asked.chunks))
