@@ -342,7 +342,8 @@ class _Choice:
                 source, request, most, whole, bounds.ways, link, self.times, self.expected
             )
         except AutoshardError as error:
-            self._tell(stages, count, "refused", chunks=2, reason=str(error))
+            if not any((one.stages, one.chunks) == (stages, 2) for one in self.tried):
+                self._tell(stages, count, "refused", chunks=2, reason=str(error))
             return {1: share}
         shares = {chunks: each / whole for chunks, each in seconds.items()}
         return shares | {1: max(share, shares.get(1, 0.0))}
