@@ -55,7 +55,7 @@ def bubbles() -> Table:
             each = [StageSeconds(1, 1, 1)] * (stages * chunks)
             made = pipeline_schedule(rule, each, stages, micro_batches)
             took = 1e3 * (time.perf_counter() - start)
-            found = Fraction(made.idle_seconds, stages * made.seconds)  # pyright: ignore
+            found = Fraction(made.idle_seconds) / Fraction(stages * made.seconds)
             wanted = closed_form(rule, stages, chunks, micro_batches)
             sizes = map(str, (stages, chunks, micro_batches, found, wanted, round(took)))
             table.add_row(rule, *sizes, " ".join(map(str, made.in_flight())))

@@ -3,6 +3,7 @@
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
+#include <algorithm>
 #include <sstream>
 #include <stdexcept>
 #include <string>
@@ -12,6 +13,7 @@
 #include "bindings/bindings.h"
 #include "importer/bytecode.h"
 #include "pipeline/cuts.h"
+#include "pipeline/list_schedule.h"
 #include "pipeline/loop_shares.h"
 #include "pipeline/stages.h"
 
@@ -23,6 +25,9 @@ namespace autoshard {
 using pipeline::CannotCut;
 using pipeline::Crossing;
 using pipeline::Cuts;
+using pipeline::ListOptions;
+using pipeline::ListRun;
+using pipeline::ListWork;
 using pipeline::LoopShare;
 using pipeline::OpKind;
 using pipeline::Place;
@@ -136,9 +141,94 @@ std::vector<Unit> units_of(const std::vector<double>& seconds,
   return units;
 }
 
+/// A schedule that Python reads once.
+struct ListedRuns {
+  std::vector<ListRun> runs;
+
+  double seconds() const {
+    double last = 0;
+    for (const ListRun& run : runs) last = std::max(last, run.end);
+    return last;
+  }
+  std::vector<std::tuple<std::int32_t, std::int32_t, double, double>> all() const {
+    std::vector<std::tuple<std::int32_t, std::int32_t, double, double>> found;
+    found.reserve(runs.size());
+    for (const auto& [work, micro_batch, start, end] : runs) {
+      found.emplace_back(work, micro_batch, start, end);
+    }
+    return found;
+  }
+};
+
+/// What `list_schedule` expects; raises ValueError for other input.
+void check_list(const std::vector<ListWork>& works, const ListOptions& options) {
+  if (options.micro_batches < 1 || options.together < 1) {
+    throw std::invalid_argument("micro_batches, together: expected 1 or more");
+  }
+  for (std::size_t k = 0; k < works.size(); ++k) {
+    const ListWork& work = works[k];
+    const auto is_earlier = [&](std::int32_t it) {
+      return it >= 0 && it < static_cast<std::int32_t>(k);
+    };
+    const auto has = [&](const std::vector<std::int32_t>& limit) {
+      return limit.empty() || static_cast<std::size_t>(work.stage) < limit.size();
+    };
+    if (!std::all_of(work.after.begin(), work.after.end(), is_earlier) ||
+        work.ways.size() != work.after.size()) {
+      throw std::invalid_argument("work " + std::to_string(k) + ": is after a later one");
+    }
+    if (work.stage < 0 || work.name < 0 || !has(options.limits.ahead) ||
+        !has(options.limits.kept)) {
+      throw std::invalid_argument("work " + std::to_string(k) + ": has no such stage");
+    }
+  }
+}
+
+void bind_list_schedule(nb::module_& module) {
+  nb::class_<ListWork>(
+      module, "ListWork",
+      "A piece of work of every micro-batch; see passes/pipeline/list_schedule.h.")
+      .def(
+          "__init__",
+          [](ListWork* self, std::int32_t stage, std::int32_t name, std::int32_t rank,
+             double seconds, std::vector<std::int32_t> after, std::vector<double> ways,
+             std::int32_t ahead, std::int32_t kept, bool is_deferred) {
+            new (self) ListWork{stage,           name,  rank, seconds,    std::move(after),
+                                std::move(ways), ahead, kept, is_deferred};
+          },
+          nb::kw_only(), "stage"_a, "name"_a, "rank"_a, "seconds"_a, "after"_a, "ways"_a,
+          "ahead"_a, "kept"_a, "is_deferred"_a);
+
+  nb::class_<ListedRuns>(module, "ListedRuns", "When every work is done.")
+      .def_prop_ro("seconds", &ListedRuns::seconds, "From the first start to the last end.")
+      .def("all", &ListedRuns::all,
+           "(work, micro_batch, start, end) by their start and stage.");
+
+  module.def(
+      "list_schedule",
+      [](const std::vector<ListWork>& works, std::int32_t micro_batches, std::int32_t together,
+         std::vector<std::int32_t> ahead, std::vector<std::int32_t> kept, bool are_raised,
+         double patience) -> std::optional<ListedRuns> {
+        const ListOptions options{micro_batches,
+                                  together,
+                                  {std::move(ahead), std::move(kept), are_raised},
+                                  patience};
+        check_list(works, options);
+        auto runs = pipeline::list_schedule(works, options);
+        if (!runs) return std::nullopt;
+        return ListedRuns{*std::move(runs)};
+      },
+      "works"_a, nb::kw_only(), "micro_batches"_a, "together"_a, "ahead"_a, "kept"_a,
+      "are_raised"_a, "patience"_a,
+      "The schedule in which no stage waits while it could do something; limits that are "
+      "empty "
+      "are none. None: limits let no stage go on.");
+}
+
 }  // namespace
 
 void bind_pipeline(nb::module_& module) {
+  bind_list_schedule(module);
   bind_records(module);
 
   static nb::exception<CannotCut> refused(module, "NoPipelineStages");
@@ -207,13 +297,16 @@ void bind_pipeline(nb::module_& module) {
       "line_cuts",
       [](const std::vector<double>& seconds, const std::vector<double>& bytes,
          const std::vector<std::int32_t>& first, const std::vector<std::int32_t>& last,
-         std::int32_t stages, double slack) -> std::optional<Cuts> {
+         std::int32_t stages, double slack, std::int32_t chunks) -> std::optional<Cuts> {
         const std::vector<Unit> units = units_of(seconds, bytes, first, last);
-        const std::optional<double> least = pipeline::least_slowest_seconds(units, stages);
-        if (!least) return std::nullopt;
-        return pipeline::cheapest_cuts(units, stages, *least * slack);
+        std::optional<std::vector<double>> limits =
+            pipeline::least_turns(units, stages, chunks);
+        if (!limits) return std::nullopt;
+        for (double& limit : *limits) limit *= slack;
+        return pipeline::cheapest_cuts(units, *limits);
       },
       "seconds"_a, "bytes"_a, "first"_a, "last"_a, nb::kw_only(), "stages"_a, "slack"_a,
+      "chunks"_a = 1,
       "The cut of units with fewest bytes in which the slowest stage takes at most `slack` "
       "times the least; None: there is none.");
 

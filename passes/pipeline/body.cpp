@@ -113,6 +113,17 @@ class Reader {
     return module_.operands[end + argument] == block_.first_argument + argument;
   }
 
+  /// What a value before the loop is made of alone, as a weight that is cast.
+  std::int32_t source(std::int32_t value) const {
+    for (std::int32_t owner = ops_.owner(value); owner != loop_.main;
+         owner = ops_.owner(value)) {
+      const std::vector<std::int32_t> read = ops_.reads(owner);
+      if (read.size() != 1) break;
+      value = read[0];
+    }
+    return value;
+  }
+
   void find_light();
   void find_sums();
   void make_nodes();
@@ -196,14 +207,18 @@ void Reader::make_nodes() {
 void Reader::make_values() {
   Line& line = body_.line;
   std::vector<std::int32_t> value_of(module_.num_values, -1);
+  const std::vector<std::int32_t> given_to_loop = ops_.operands(loop_.op);
   const auto reach = [&](std::int32_t value, double bytes, std::int32_t reader) {
+    const std::int32_t from = maker(value);
+    // A weight and its cast for the way forward are one: both are where it is updated.
+    if (from < 0) value = source(given_to_loop[argument(value)]);
     if (value_of[value] < 0) {
-      const std::int32_t from = maker(value);
       value_of[value] = static_cast<std::int32_t>(line.values.size());
       line.values.push_back({bytes, from < 0 ? -1 : body_.node[from], {}});
       if (from >= 0) line.makes[body_.node[from]].push_back(value_of[value]);
     }
     Value& made = line.values[value_of[value]];
+    made.bytes = std::max(made.bytes, bytes);
     if (!made.readers.empty() && made.readers.back() == reader) return;
     made.readers.push_back(reader);
     line.reads[reader].push_back(value_of[value]);

@@ -138,13 +138,13 @@ Places places_of(const Line& line, const std::vector<Range>& ranges) {
 std::vector<double> crossing(const Line& line, const Places& places) {
   std::vector<double> change(places.units.size() + 1, 0.0);
   for (const Value& value : line.values) {
-    if (value.maker < 0 || !line.is_forward[value.maker]) continue;
-    const std::int32_t low = places.unit[value.maker];
-    std::int32_t high = low;
+    const bool is_made = value.maker >= 0;
+    if (!is_made && value.readers.empty()) continue;
+    std::int32_t low = places.unit[is_made ? value.maker : value.readers[0]], high = low;
     for (const std::int32_t reader : value.readers) {
-      if (line.is_forward[reader]) high = std::max(high, places.unit[reader]);
+      low = std::min(low, places.unit[reader]);
+      high = std::max(high, places.unit[reader]);
     }
-    if (low >= high) continue;
     change[low + 1] += value.bytes;
     change[high + 1] -= value.bytes;
   }

@@ -59,8 +59,9 @@ struct Places {
 /// then the program's. Nodes of the way back lie at a unit that may be on their stages.
 Places places_of(const Line& line, const std::vector<Range>& ranges);
 
-/// Bytes that go over each cut on the way forward; [u]: between unit u - 1 and u. On the way
-/// back their gradients do.
+/// Bytes of values that are made or read on both sides of each cut; [u]: between unit u - 1
+/// and u. What is known before the loop counts where both sides read it, as for a layer that
+/// is computed again on one side and computed on the other one.
 std::vector<double> crossing(const Line& line, const Places& places);
 
 }  // namespace autoshard::pipeline

@@ -92,18 +92,21 @@ class Stager {
     check_loops(units);
     if (found_.units < parts_) throw refused(Why::few);
     std::optional<std::vector<std::int32_t>> best;
-    double fewest = 0;
-    for (const double part : {1.0, 0.6, 0.3, 0.0}) {
-      const std::optional<double> least = least_slowest_seconds(units, parts_);
-      if (!least) throw refused(Why::marks);
-      if (!best) found_.least_seconds = *least;
-      const double limit = *least * (1 + part * (options_.slack - 1) + 1e-9);
-      first_units_ = cheapest_cuts(units, parts_, limit)->first_units;
+    std::pair<double, double> fewest;
+    const auto is_good = [&] {
       decide();
       measure();
-      const double slowest = *std::max_element(found_.seconds.begin(), found_.seconds.end());
+      const std::pair<double, double> slowest = slowest_of(found_.seconds);
       if (!best || slowest < fewest) best = first_units_, fewest = slowest;
-      if (slowest <= found_.least_seconds * options_.slack) return;
+      return slowest.first <= found_.least_seconds * options_.slack;
+    };
+    for (const double part : {1.0, 0.6, 0.3, 0.0}) {
+      const auto least = least_turns(units, options_.stages, options_.chunks);
+      if (!least) throw refused(Why::marks);
+      if (!best) found_.least_seconds = slowest_of(*least).first;
+      if (!best && cut_cheaply(units) && is_good()) return;
+      first_units_ = cut_within(units, *least, 1 + part * (options_.slack - 1));
+      if (is_good() && keeps(*least)) return;
       follow();
       units = read_units();
     }
@@ -111,6 +114,45 @@ class Stager {
     first_units_ = *best;
     decide();
     measure();
+  }
+
+  static std::vector<std::int32_t> cut_within(const std::vector<Unit>& units,
+                                              std::vector<double> limits, double slack) {
+    for (double& limit : limits) limit *= slack + 1e-9;
+    return cheapest_cuts(units, limits)->first_units;
+  }
+
+  /// Cuts only where the fewest bytes cross; false: not possible, or not needed, as where each
+  /// stage has one part the slack is for all of it.
+  bool cut_cheaply(const std::vector<Unit>& units) {
+    if (options_.chunks == 1) return false;
+    const std::vector<std::int32_t> places = cheapest_places(units, parts_);
+    const std::vector<Unit> few = joined(units, places);
+    const auto least = least_turns(few, options_.stages, options_.chunks);
+    if (!least) return false;
+    const double slack = options_.slack * found_.least_seconds / slowest_of(*least).first;
+    if (slack < 1) return false;
+    first_units_ = cut_within(few, *least, slack);
+    for (std::int32_t& unit : first_units_) unit = places[unit];
+    return true;
+  }
+
+  /// Seconds of the slowest stage, and of the slowest part, by those of parts.
+  std::pair<double, double> slowest_of(const std::vector<double>& parts) const {
+    std::vector<double> stages(options_.stages, 0.0);
+    for (std::int32_t part = 0; part < parts_; ++part) {
+      stages[part % options_.stages] += parts[part];
+    }
+    return {*std::max_element(stages.begin(), stages.end()),
+            *std::max_element(parts.begin(), parts.end())};
+  }
+
+  /// Do parts take no more than limits, and a little?
+  bool keeps(const std::vector<double>& limits) const {
+    for (std::int32_t part = 0; part < parts_; ++part) {
+      if (found_.seconds[part] > limits[part] * options_.slack) return false;
+    }
+    return true;
   }
 
   /// Lets nodes lie at the nearest unit of the stage that they are on.

@@ -3,7 +3,7 @@
 /// Every op of `main` and of the loop's body gets a stage and a level (pipeline/levels.h).
 ///
 ///   in the loop  the line (pipeline/line.h) is cut where no stage takes much longer than it
-///                must, and the fewest bytes go forwards (pipeline/cuts.h); what is no unit
+///                must, and the fewest bytes cross (pipeline/cuts.h); what is no unit
 ///                lies on the side of each cut on which fewest bytes cross
 ///                (pipeline/min_cut.h)
 ///   behind it    where most bytes of what an op reads are, of what the loop leaves; scalars
@@ -39,7 +39,7 @@ struct Stages {
   std::vector<std::int32_t> split_sums;
   /// Seconds of a micro-batch, by part of the line.
   std::vector<double> seconds;
-  /// Seconds of the slowest part in the best of all cuts.
+  /// Seconds of the slowest stage in the best of all cuts.
   double least_seconds = 0;
   std::int32_t units = 0;
 };

@@ -821,6 +821,28 @@ def micro_batch_times(bytecode: bytes, *, main: int, arguments: Sequence[int], m
     When each value is known; raises CannotMicroBatch(why, op, sum, heavy).
     """
 
+class ListWork:
+    """
+    A piece of work of every micro-batch; see passes/pipeline/list_schedule.h.
+    """
+
+    def __init__(self, *, stage: int, name: int, rank: int, seconds: float, after: Sequence[int], ways: Sequence[float], ahead: int, kept: int, is_deferred: bool) -> None: ...
+
+class ListedRuns:
+    """When every work is done."""
+
+    @property
+    def seconds(self) -> float:
+        """From the first start to the last end."""
+
+    def all(self) -> list[tuple[int, int, float, float]]:
+        """(work, micro_batch, start, end) by their start and stage."""
+
+def list_schedule(works: Sequence[ListWork], *, micro_batches: int, together: int, ahead: Sequence[int], kept: Sequence[int], are_raised: bool, patience: float) -> ListedRuns | None:
+    """
+    The schedule in which no stage waits while it could do something; limits that are empty are none. None: limits let no stage go on.
+    """
+
 class WhyNoStages(enum.StrEnum):
     """Why a step has no such stages."""
 
@@ -954,7 +976,7 @@ def stage_works(bytecode: bytes, *, main: int, loop: int, places: Sequence[tuple
     What stages do for a micro-batch, by the (op, stage, level) of its ops, ascending.
     """
 
-def line_cuts(seconds: Sequence[float], bytes: Sequence[float], first: Sequence[int], last: Sequence[int], *, stages: int, slack: float) -> LineCuts | None:
+def line_cuts(seconds: Sequence[float], bytes: Sequence[float], first: Sequence[int], last: Sequence[int], *, stages: int, slack: float, chunks: int = 1) -> LineCuts | None:
     """
     The cut of units with fewest bytes in which the slowest stage takes at most `slack` times the least; None: there is none.
     """

@@ -23,7 +23,7 @@ import math
 import time
 import warnings
 from bisect import bisect_left
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
@@ -49,6 +49,7 @@ from autoshard.ir.garbage import no_collection
 from autoshard.pipeline.options import Execution, Pipeline
 from autoshard.planned.summary import PlanSummary, TriedMicroBatches, bytes_text
 from autoshard.progress import running
+from autoshard.schedule.rules import limits_of
 from autoshard.search.automatic import end_if_interrupted
 from autoshard.search.micro_batches import divisors
 
@@ -60,6 +61,10 @@ _SLOWER = 2
 _SAME = 0.01
 """Share of a step by which plans are faster than expected at most: the cost model is no finer. Once
 some are planned, no more than these were."""
+
+_LIKE_OTHERS = 0.8
+"""Share of what all pipelines that were planned took besides what was expected; others take it,
+too."""
 
 _LEAST_BUBBLE = 0.005
 """Share of a step in which stages wait: no more parts on a stage are tried than leave so little."""
@@ -102,13 +107,22 @@ class _Candidate:
     micro_batches: int
     source: Source
     bounds: PipelineBounds
-    expected: float
-    """Seconds of a step that are expected."""
+    whole: WholeStep
     share: float
-    """The same, over the seconds of one stage that does all."""
-    is_held_back: bool
-    """Is the search slower than with more memory?"""
+    """Seconds of a step, over those of one stage that does all."""
     chunks: int = 1
+    more: float = 0.0
+    """Seconds that others of as many micro-batches took besides what was expected."""
+
+    @property
+    def expected(self) -> float:
+        """Seconds of a step that are expected."""
+        return self.whole.seconds * self.share + self.more
+
+    @property
+    def parts(self) -> int:
+        """How many the model is cut into."""
+        return self.stages * self.chunks
 
     def is_refused_with(self, other: _Candidate) -> bool:
         """Has one no such stages where the other has none?"""
@@ -117,6 +131,29 @@ class _Candidate:
     def is_like(self, other: _Candidate) -> bool:
         """Are these the same but for the parts of the model on each stage?"""
         return (self.stages, self.micro_batches) == (other.stages, other.micro_batches)
+
+
+@dataclass
+class _Besides:
+    """What pipelines that were planned took besides what was expected of them."""
+
+    least: float = math.inf
+    """A share of that, for each part of the model; below 0: the most that one of them took less.
+    Infinite: none was planned."""
+
+    def learn(self, one: _Candidate, seconds: float) -> None:
+        """One took so many seconds."""
+        more = seconds / one.expected - 1
+        self.least = min(self.least, more / one.parts if more > 0 else more)
+
+    def factor(self, one: _Candidate) -> float:
+        """What a plan takes at least, over what is expected: most of what those that were planned
+        took besides for each part of the model, or as much less as one of them."""
+        if math.isinf(self.least):
+            return 1 - _SAME
+        if self.least <= 0:
+            return max(1 - _SAME, 1 + self.least)
+        return 1 + _LIKE_OTHERS * self.least * one.parts
 
 
 @dataclass
@@ -135,9 +172,7 @@ class _Choice:
     """Warnings of the best plan, which are shown; not those of the others."""
     failed: DoesNotFitError | None = None
     """Error of the step without stages, where that does not fit."""
-    found_share: float = math.inf
-    """The least that a pipeline took which was planned, over what was expected; infinite: none was
-    planned."""
+    besides: _Besides = field(default_factory=_Besides)
     may_be_lockstep: bool = True
     """Has no program of all stages been refused?"""
     deadline: float = math.inf
@@ -231,79 +266,87 @@ class _Choice:
             self._refuse(stages, str(error))
             return
         first = min(bisect_left(counts, _PER_STAGE * stages), len(counts) - 1)
-        found: list[_Candidate] = []
+        fastest = math.inf
+        """With the number of micro-batches that was looked at first."""
         for numbers in (counts[first:], counts[:first][::-1]):
-            last = found[0].expected if found else math.inf
+            last = fastest
             for count in numbers:
                 if self._is_over(self.look_until):
                     break
-                if self._is_hopeless(stages, count, bounds):
+                least, shares = (
+                    bounds.least_whole(count),
+                    self._shares(stages, count, source, bounds),
+                )
+                if self._is_hopeless(stages, count, least, shares):
                     continue
                 try:
-                    one = self._looked_at(stages, count, source, bounds)
+                    whole = self._whole(stages, count, source, bounds)
                 except DoesNotFitError as error:
                     self._tell(stages, count, "does not fit", peak_bytes=error.peak_bytes / stages)
                     continue
                 except AutoshardError as error:
                     self._tell(stages, count, "refused", reason=str(error))
                     return
-                found.append(one)
-                bounds = bounds.with_known(count, Known(one.expected, one.is_held_back))
-                if one.expected >= last:
+                bounds = bounds.with_known(count, Known(whole.seconds, whole.is_held_back))
+                found = [
+                    _Candidate(stages, count, source, bounds, whole, share, chunks)
+                    for chunks, share in shares.items()
+                ]
+                self.candidates += found
+                now = min(one.expected for one in found)
+                fastest = min(fastest, now)
+                if now >= last:
                     break
-                last = one.expected
-        self.candidates += found
-        if found:
-            fastest = min(found, key=lambda one: one.expected)
-            self.candidates += self._looked_at_chunks(fastest)
+                last = now
         self.expected = min([self.expected, *(one.expected for one in self.candidates)])
 
-    def _looked_at(
-        self, stages: int, count: int, source: Source, bounds: PipelineBounds
-    ) -> _Candidate:
+    def _whole(self, stages: int, count: int, source: Source, bounds: PipelineBounds) -> WholeStep:
         left = self.look_until - time.monotonic() if math.isfinite(self.look_until) else None
         request = self._staged(stages, count)
         if left is not None:
             request = replace(request, time_limit=max(left, LEAST_SECONDS))
-        whole, share = self.whole_step(source, request, bounds.micro_batches), bounds.share(count)
-        expected = whole.seconds * share
-        return _Candidate(stages, count, source, bounds, expected, share, whole.is_held_back)
+        return self.whole_step(source, request, bounds.micro_batches)
 
-    def _is_hopeless(self, stages: int, count: int, bounds: PipelineBounds) -> bool:
-        """Is no plan with one part of the model on each stage expected to be the fastest?"""
-        seconds = bounds.expected(count)
-        if seconds < self.expected:
+    def _is_hopeless(
+        self, stages: int, count: int, whole: float, shares: Mapping[int, float]
+    ) -> bool:
+        """Is no plan expected to be the fastest, as none is of any number of parts?
+
+        Args:
+            stages: How many.
+            count: Of micro-batches.
+            whole: What one stage that does all takes at least.
+            shares: Of that, by number of parts of the model on each stage.
+        """
+        if whole * min(shares.values()) < self.expected:
             return False
-        self._tell(stages, count, "bounded", step_seconds=seconds)
+        self._tell(stages, count, "bounded", step_seconds=whole * shares[1])
         return True
 
-    def _looked_at_chunks(self, one: _Candidate) -> list[_Candidate]:
-        """The same with several parts of the model on each stage.
+    def _shares(
+        self, stages: int, count: int, source: Source, bounds: PipelineBounds
+    ) -> dict[int, float]:
+        """Seconds of a step over those of one stage that does all, by number of parts on a stage.
 
         How much faster than with one part is told by the cut alone: how even it is, how long stages
         wait while the pipeline fills, and for what is sent.
         """
-        stages, count, source = one.stages, one.micro_batches, one.source
-        never_waiting = one.expected / (one.share * stages)
-        if never_waiting >= (1 - _LEAST_BUBBLE) * self.expected or self._is_over(self.look_until):
-            return []
+        share, whole = bounds.share(count), bounds.least_whole(count)
+        if whole / stages >= (1 - _LEAST_BUBBLE) * self.expected:
+            return {1: share}
         most = math.ceil((stages - 1) / (_LEAST_BUBBLE * count))
         request = self._staged(stages, count, 2)
         link = whole_cluster(request).dims[0]
         try:
-            seconds = seconds_by_chunks(source, request, most, one.expected, link, self.times)
-        except AutoshardError as error:
-            self._tell(stages, count, "refused", chunks=2, reason=str(error))
-            return []
-        return [
-            replace(
-                one,
-                chunks=chunks,
-                expected=expected,
-                share=one.share * expected / one.expected,
+            seconds = seconds_by_chunks(
+                source, request, most, whole, bounds.ways, link, self.times, self.expected
             )
-            for chunks, expected in seconds.items()
-        ]
+        except AutoshardError as error:
+            if not any((one.stages, one.chunks) == (stages, 2) for one in self.tried):
+                self._tell(stages, count, "refused", chunks=2, reason=str(error))
+            return {1: share}
+        shares = {chunks: each / whole for chunks, each in seconds.items()}
+        return shares | {1: max(share, shares.get(1, 0.0))}
 
     def _plan_candidates(self) -> None:
         """Plan what is expected to be fastest first, while that is faster than what there is."""
@@ -325,25 +368,20 @@ class _Choice:
                 raise
         for one in filter(self._is_beaten, self.candidates):
             if one.chunks == 1:
-                least = self._least_share * one.expected
+                least = self.besides.factor(one) * one.expected
                 self._tell(one.stages, one.micro_batches, "bounded", step_seconds=least)
 
     def _order(self, one: _Candidate) -> tuple[float, int, float]:
         """Fastest first; where that is the same but for the bubble, fewer parts of the model."""
-        return one.expected // (_LEAST_BUBBLE * self.expected), one.chunks, one.expected
+        seconds = self.besides.factor(one) * one.expected
+        return seconds // (_LEAST_BUBBLE * self.expected), one.chunks, seconds
 
     def _is_beaten(self, one: _Candidate) -> bool:
         """Is it not expected to be faster than the best plan?"""
+        seconds = self.besides.factor(one) * one.expected
         if one.chunks > 1:
-            return one.expected >= (1 - _LEAST_BUBBLE) * self._most_seconds
-        return self._least_share * one.expected >= self._most_seconds
-
-    @property
-    def _least_share(self) -> float:
-        """What plans take at least, over what is expected."""
-        if self.found_share == math.inf:
-            return 1 - _SAME
-        return max(1 - _SAME, min(self.found_share, 1.0))
+            return max(seconds, one.expected) >= (1 - _LEAST_BUBBLE) * self._most_seconds
+        return seconds >= self._most_seconds
 
     @property
     def _most_seconds(self) -> float:
@@ -352,24 +390,25 @@ class _Choice:
 
     def _plan_candidate(self, one: _Candidate) -> None:
         most = self._most_seconds
-        effort = Effort(most, most / self._least_share / one.share)
+        effort = Effort(most, most / self.besides.factor(one) / one.share)
         request = self._staged(one.stages, one.micro_batches, one.chunks)
         found = self._plan(one.stages, one.micro_batches, one.source, request, effort)
         if found.outcome == "refused":
             self.candidates = [each for each in self.candidates if not one.is_refused_with(each)]
         elif found.step_seconds is not None:  # it takes that, or more if it is slower than others
-            self.found_share = min(self.found_share, found.step_seconds / one.expected)
+            self.besides.learn(one, found.step_seconds)
             self._learn(one, found.step_seconds)
 
     def _learn(self, one: _Candidate, seconds: float) -> None:
         """What a plan takes besides, others with parts of the model take, too: as many times the
         seconds where memory is short, else what each part takes. ``seconds``: at least."""
+        more = max(0.0, seconds - one.expected)
         others = [each for each in self.candidates if each.chunks > 1 and one.is_like(each)]
         for each in others:
-            if one.chunks == 1 or one.is_held_back:
-                each.expected *= max(1.0, seconds / one.expected)
+            if one.chunks == 1 or one.whole.is_held_back:
+                each.more += each.expected * more / one.expected
             else:
-                each.expected += each.chunks / one.chunks * max(0.0, seconds - one.expected)
+                each.more += each.chunks / one.chunks * more
 
     def _plan_lockstep(self, one: _Candidate) -> None:
         """Plan one program of all stages, unless the step has no such program."""
@@ -413,6 +452,8 @@ class _Choice:
             return self._tell(stages, count, "bounded", **how, step_seconds=effort.most_seconds)
         except DoesNotFitError as error:
             self.failed = self.failed or error
+            if asked is not None and asked.execution == "stages":
+                self.candidates = [one for one in self.candidates if _may_fit(one, asked, error)]
             return self._tell(stages, count, "does not fit", **how, peak_bytes=error.peak_bytes)
         except AutoshardError as error:
             if stages == 1:
@@ -455,6 +496,24 @@ class _Choice:
             error.memory_limit,
             advice=f"{advice} {error.advice}".strip(),
         )
+
+
+def _may_fit(one: _Candidate, other: Pipeline, error: DoesNotFitError) -> bool:
+    """May a pipeline fit where another one does not?
+
+    One of as many stages and micro-batches needs as much as that, or less as its stages keep fewer
+    micro-batches of their parts.
+    """
+    if (one.stages, one.micro_batches) != (other.stages, other.micro_batches):
+        return True
+    share = _kept(one.stages, one.chunks) / _kept(other.stages, other.chunks)
+    return error.peak_bytes * min(share, 1.0) <= error.memory_limit
+
+
+def _kept(stages: int, chunks: int) -> float:
+    """Micro-batches of which a stage keeps something, counted by the parts of the model on it."""
+    ahead = limits_of("1f1b", stages, chunks).ahead
+    return max(ahead or (stages,)) / chunks
 
 
 def _is_same(one: TriedMicroBatches, other: TriedMicroBatches) -> bool:

@@ -26,9 +26,9 @@ from autoshard.ir.boundary import say_trips
 from autoshard.passes.pipeline_stages import PipelineStages
 from autoshard.pipeline.options import Pipeline
 from autoshard.planned.stage_works import works_of
-from autoshard.rewrites.stages import Parts, TimedStep, parts_by_chunks
-from autoshard.schedule.rules import Rule, pipeline_schedule, schedule_of_works
-from autoshard.schedule.work import StageSeconds, Work, lower_bound
+from autoshard.rewrites.stages import Parts, TimedStep, parts_of
+from autoshard.schedule.rules import Rule, seconds_of_works
+from autoshard.schedule.work import StageSeconds, Work, lower_bound, training_works
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,43 +70,40 @@ class PipelineBounds:
 
         return min(map(seconds, self.rules)) / whole
 
+    @property
+    def ways(self) -> StageSeconds:
+        """Shares of the way forward, and of gradients, in what the first stage does."""
+        own = [work for work in self.works if not work.stage]
+        whole = sum(work.seconds for work in own)
+        deferred = sum(work.seconds for work in own if work.is_deferred)
+        forward = sum(work.seconds for work in own if work.ahead > 0)
+        rest = max(whole - forward - deferred, 0.0)
+        return StageSeconds(forward / whole, rest / whole, deferred / whole)
+
     def with_known(self, micro_batches: int, known: Known) -> PipelineBounds:
         """With what a search for so many micro-batches found."""
         return replace(self, known={**self.known, micro_batches: known})
 
-    def expected(self, micro_batches: int) -> float:
-        """What a step is expected to take at least, as plans of other numbers do.
+    def least_whole(self, micro_batches: int) -> float:
+        """What one stage that does all is expected to take at least, as with other numbers.
 
-        What they take besides computing (what is sent, weights that are read for each micro-batch)
+        What it takes besides computing (what is sent, weights that are read for each micro-batch)
         is no less with more micro-batches, unless they had too little memory, and with fewer at
         best as much less as these are fewer.
         """
-        found = self.seconds(micro_batches)
+        computing = self.micro_batches / self.devices * sum(work.seconds for work in self.works)
+        found = computing
         for count, plan in self.known.items():
-            computing = self.seconds(count)
             kept = min(micro_batches / count, 1)
             if micro_batches > count and plan.is_held_back:
                 kept = 0
-            longer = min(
-                self.seconds(micro_batches) / computing, self._filled(micro_batches, count)
-            )
-            found = max(found, longer * (computing + kept * (plan.seconds - computing)))
+            found = max(found, computing + kept * (plan.seconds - computing))
         return found
-
-    def _filled(self, micro_batches: int, others: int) -> float:
-        """How many times as long a step takes in which no gradients fill gaps."""
-        stages = [0.0] * (1 + max(work.stage for work in self.works))
-        for work in self.works:
-            stages[work.stage] += work.seconds
-        one, other = (
-            filled_seconds(stages, len(stages), count) / count for count in (micro_batches, others)
-        )
-        return one / other
 
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What a search found for a pipeline."""
+    """What a search found for one stage that does all."""
 
     seconds: float
     """Those of a step."""
@@ -114,8 +111,9 @@ class Known:
     """Is it slower than with more memory?"""
 
 
-_ALWAYS = 8
-"""So many parts of the model on a stage are looked at, whatever fewer come to."""
+_MORE = 4
+"""So many more parts on a stage are looked at than the last number whose stages wait less than
+those of fewer."""
 _WAITS_LESS = 0.001
 """Share of a step by which stages wait less with more parts, so that still more are looked at."""
 
@@ -130,6 +128,7 @@ class StepTimes:
 
     def __init__(self) -> None:
         self._known: tuple[bytes, TimedStep] | None = None
+        self._parts: dict[tuple[int, int], Parts | None] = {}
 
     def of(self, source: Source, request: Request) -> TimedStep:
         """The step of a request, maybe in fewer micro-batches or more.
@@ -143,8 +142,22 @@ class StepTimes:
         bytecode = source.program.bytecode if is_kept else source.without_checkpoints
         if self._known is None or self._known[0] != bytecode:
             self._known = None  # it goes before there is another one
+            self._parts.clear()
             self._known = bytecode, self._timed(source, request, bytecode)
         return self._known[1]
+
+    def parts(self, step: TimedStep, stages: int, chunks: int) -> Parts | None:
+        """The parts of the model with so many on each of so many stages; None: it has none.
+
+        Args:
+            step: The newest one.
+            stages: How many.
+            chunks: Likewise.
+        """
+        key = stages, chunks
+        if key not in self._parts:
+            self._parts[key] = parts_of(step, stages, chunks, PipelineStages.slack)
+        return self._parts[key]
 
     @staticmethod
     def _timed(source: Source, request: Request, bytecode: bytes) -> TimedStep:
@@ -194,25 +207,34 @@ def filled_seconds(parts: Sequence[float], stages: int, micro_batches: int) -> f
 
 
 def seconds_by_chunks(
-    source: Source, request: Request, most: int, known: float, link: Dim, times: StepTimes
+    source: Source,
+    request: Request,
+    most: int,
+    whole: float,
+    ways: StageSeconds,
+    link: Dim,
+    times: StepTimes,
+    useful: float = math.inf,
 ) -> dict[int, float]:
     """What a step is expected to take with several parts of the model on each stage.
 
-    Parts take as many times the seconds of their ops as with one part on a stage, by which the step
-    is known; the schedule is that of a few micro-batches, and longer by what each more takes. No
-    numbers are looked at that are more than twice the last one whose stages wait less than those of
-    fewer parts: what is finer is less even, and sends more.
+    Parts share what one stage takes that does all, as they share the seconds of one device; the
+    schedule is that of a few micro-batches, and longer by what each more takes. No numbers are
+    looked at far behind the last one whose stages wait less than those of fewer parts: what is
+    finer is less even, and sends more.
 
     Args:
         source: The step, lowered for the devices of a stage.
         request: With a pipeline.
         most: Parts on a stage.
-        known: Seconds of the step with one part on each.
+        whole: Seconds of one stage that does all.
+        ways: Shares of the way forward, and of gradients, in the seconds of a part.
         link: Between stages.
         times: Of steps.
+        useful: Steps whose slowest stage works as long or longer are of no use.
 
     Returns:
-        By number of parts on a stage, from two on; those that cannot be are missing.
+        By number of parts on a stage, those that can be and are of use.
 
     Raises:
         PlanError: Stages cannot have several parts of this model.
@@ -222,53 +244,71 @@ def seconds_by_chunks(
     stages, count = asked.stages, asked.micro_batches
     found: dict[int, Parts] = {}
     best, least = 1, math.inf
-    for chunks, parts in parts_by_chunks(step, stages, PipelineStages.slack, range(1, most + 1)):
-        if chunks > max(_ALWAYS, 2 * best):
+    for chunks in range(1, most + 1):
+        if chunks > best + _MORE:
             break
+        parts = times.parts(step, stages, chunks)
+        if parts is None:
+            continue
         found[chunks] = parts
         filled = filled_seconds(parts.seconds, stages, count)
         if filled < (1 - _WAITS_LESS) * least:
             best, least = chunks, filled
     bytes_share = step.micro_batches / count / cluster.num_devices
-    if 1 not in found:
-        return {}
-    scale = known / filled_seconds(found[1].seconds, stages, count)
 
     def seconds(parts: Parts) -> float:
         sent = link.latency.value + parts.bytes / 2 * bytes_share / link.bandwidth.value
-        works = [each * scale for each in parts.seconds]
-        return interleaved_seconds(works, stages, count, sent)
+        scale = whole / (count * sum(parts.seconds))
+        works = [
+            StageSeconds(
+                each * scale * ways.forward,
+                each * scale * ways.input_gradient,
+                each * scale * ways.weight_gradient,
+            )
+            for each in parts.seconds
+        ]
+        return interleaved_seconds(works, stages, count, sent, asked.rules)
 
-    alone = seconds(found[1])
-    return {chunks: known * seconds(parts) / alone for chunks, parts in found.items() if chunks > 1}
+    def is_useful(parts: Parts) -> bool:
+        slowest = max(sum(parts.seconds[stage::stages]) for stage in range(stages))
+        return whole * slowest < useful * sum(parts.seconds)
+
+    return {chunks: seconds(parts) for chunks, parts in found.items() if is_useful(parts)}
 
 
 @lru_cache(maxsize=64)
 def _seconds_of_works(rule: Rule, works: tuple[Work, ...], stages: int, count: int) -> float:
     """Seconds of a schedule; one of few micro-batches tells of several numbers of them."""
-    return schedule_of_works(rule, works, stages, count).seconds
+    return seconds_of_works(rule, works, stages, count)
 
 
 def interleaved_seconds(
-    parts: Sequence[float], stages: int, micro_batches: int, transfer_seconds: float
+    parts: Sequence[StageSeconds],
+    stages: int,
+    micro_batches: int,
+    transfer_seconds: float,
+    rules: Sequence[Rule] = ("1f1b",),
 ) -> float:
-    """Seconds of an interleaved schedule of parts that take twice as long on their way back.
+    """Seconds of the fastest of some interleaved schedules.
 
     Args:
         parts: Seconds of a micro-batch by part of the model.
         stages: How many.
         micro_batches: Likewise.
         transfer_seconds: From stage to stage.
+        rules: Those of the schedules.
     """
-    chunks = [StageSeconds(each / 3, each / 3, each / 3) for each in parts]
+    chunks = len(parts) // stages
 
-    def seconds(count: int) -> float:
-        schedule = pipeline_schedule(
-            "1f1b", chunks, stages, count, transfer_seconds=transfer_seconds
-        )
-        return schedule.seconds
+    def of_rule(rule: Rule) -> float:
+        works = training_works(parts, stages, splits_gradients=rule == "zero_bubble")
 
-    return _seconds_of_many(seconds, stages, micro_batches)
+        def seconds(count: int) -> float:
+            return seconds_of_works(rule, works, stages, count, chunks, transfer_seconds)
+
+        return _seconds_of_many(seconds, stages, micro_batches)
+
+    return min(map(of_rule, rules))
 
 
 def _seconds_of_many(seconds: Callable[[int], float], stages: int, micro_batches: int) -> float:

@@ -120,6 +120,12 @@ class PlannedPipeline:
         return tuple(max(one, 1) for one in self.step.schedule.in_flight())
 
     @property
+    def flights(self) -> float:
+        """Micro-batches of the whole model of which the worst stage keeps as much as of its own
+        parts, at least one."""
+        return max(1.0, max(self.in_flight) / (self.asked.stages * self.asked.chunks))
+
+    @property
     def peak_bytes(self) -> tuple[float, ...]:
         """On one device of each stage, at the worst moment of a step."""
         return self.step.peak_bytes

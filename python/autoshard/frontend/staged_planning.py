@@ -56,8 +56,9 @@ class StagedSearch:
     the schedule is. So the first search may use as much memory as all stages have, and the next
     ones less than the plan before, as long as its worst stage needs too much by all schedules.
     What a stage needs is no fixed share of what one needs that does all: where no plan needs as
-    little as the next one is to, the plan of least memory is tried. Where a plan fits that too
-    little memory held back, and its worst stage leaves some, the next search gets that, too.
+    little as the next one is to, the plan of least memory is tried, unless its worst stage needs
+    too much even if all that it saves is kept of micro-batches in flight. Where a plan fits that
+    too little memory held back, and its worst stage leaves some, the next search gets that, too.
     """
 
     source: Source
@@ -108,7 +109,7 @@ class StagedSearch:
         """
         best: Plan | None = None
         peaks: list[float] = []
-        allowed, used = self.allowed, math.inf
+        allowed, used, flights = self.allowed, math.inf, 1.0
         for number in range(_MOST_SEARCHES):
             if (number and self.is_over()) or (best is not None and running().is_interrupted):
                 break
@@ -126,9 +127,14 @@ class StagedSearch:
                     break
                 if error.peak_bytes * _LEAN >= used:
                     break
+                least = peaks[-1] - flights * (used - error.peak_bytes)
+                if least > self.limit:
+                    peaks.append(least)
+                    break
                 allowed = used = error.peak_bytes * _LEAN  # its worst stage may fit
                 continue
             peaks.append(plan.peak_bytes)
+            flights = cast(PlannedPipeline, plan.pipeline).flights
             summary = cast(PlanSummary, plan.summary)
             used = min(allowed, summary.peak_bytes_per_device)
             next_allowed = used * _NEARLY * self.limit / plan.peak_bytes

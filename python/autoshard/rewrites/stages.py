@@ -6,7 +6,7 @@ are written once for every stage that reads them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 
@@ -52,7 +52,7 @@ class StagedStep:
     seconds: tuple[float, ...]
     """Seconds of a micro-batch on one device, by stage; with chunks, by part of the model."""
     least_seconds: float
-    """Seconds of the slowest part in the best of all cuts."""
+    """Seconds of the slowest stage in the best of all cuts."""
     cuts: tuple[Cut, ...]
     units: int
     """Ops between which cuts may lie."""
@@ -105,30 +105,20 @@ class Parts:
     """Those that cross one cut at most in a micro-batch, both ways."""
 
 
-def parts_by_chunks(
-    step: TimedStep, stages: int, slack: float, chunks: Iterable[int]
-) -> Iterator[tuple[int, Parts]]:
-    """The parts of the model of a step that is cut for several numbers of chunks, one by one.
+def parts_of(step: TimedStep, stages: int, chunks: int, slack: float) -> Parts | None:
+    """The parts of the model of a step; None: it has none.
 
     Args:
         step: In micro-batches.
         stages: How many.
+        chunks: Parts on each stage.
         slack: As for ``into_stages``.
-        chunks: Numbers of parts on each stage, ascending.
-
-    Yields:
-        Numbers and parts; those of which the step has no such parts are missing.
     """
-    for count in chunks:
-        try:
-            cut = step.parts(stages, count, slack)
-        except PlanError as error:
-            cause = error.__cause__
-            if isinstance(cause, _core.NoPipelineStages) and cause.args[0] == WhyNoStages.FEW:
-                break
-            continue
-        most = max((one.bytes for one in cut.cuts), default=0)
-        yield count, Parts(tuple(cut.seconds), most)
+    try:
+        cut = step.parts(stages, chunks, slack)
+    except PlanError:
+        return None
+    return Parts(tuple(cut.seconds), max((one.bytes for one in cut.cuts), default=0))
 
 
 @dataclass(frozen=True, slots=True)

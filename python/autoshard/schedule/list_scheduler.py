@@ -7,15 +7,23 @@ micro-batches a stage keeps something of.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from heapq import heappop, heappush, heapreplace
 
+from autoshard import _core
 from autoshard.errors import PlanError
 from autoshard.schedule.work import Work, check_works
 
-Rank = Callable[[int, int], tuple[float, ...]]
-"""From the number of a work and a micro-batch; the smallest is done first."""
+
+@dataclass(frozen=True, slots=True)
+class Rank:
+    """What is done first, of all that a stage can start at the same time."""
+
+    works: tuple[int, ...]
+    """A number for each work, the smallest is first. Of equal ones earlier groups of micro-batches
+    are, then earlier works, then earlier micro-batches."""
+    together: int = 1
+    """How many micro-batches are a group."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,119 +115,62 @@ def list_schedule(
     Raises:
         PlanError: The works are in no order, or a limit that is not raised lets nothing begin.
     """
-    check_works(works)
-    if micro_batches < 1:
-        raise PlanError(f"{micro_batches} micro-batches: give 1 or more.")
-    state = _State(works, micro_batches, rank, limits or Limits(), transfer_seconds, patience)
-    runs: list[Run] = []
-    waiting = set(state.queues)
-    following: dict[int, _Next | None] = {}
-    while len(runs) < len(works) * micro_batches:
-        following.update((stage, state.first(stage)) for stage in waiting)
-        found = [it for it in following.values() if it is not None]
-        if not found and state.limits.are_raised and state.raised < len(works) * micro_batches:
-            state.raised += 1
-            waiting = set(state.queues)
-            continue
-        if not found:
-            raise PlanError(f"{limits} let no stage go on. Give larger ones.")
-        start, _, stage, number = min(found)
-        runs.append(state.run(number, start))
-        waiting = {stage, *state.readers[number]}  # what the others do next is the same
-    return Schedule(tuple(works), micro_batches, tuple(runs))
+    listed = Listing(works, rank, limits, transfer_seconds).runs(micro_batches, patience)
+    return schedule_of(works, micro_batches, listed)
 
 
-_Next = tuple[float, bool, int, int]
-"""Its start, whether it is deferred, the stage and the work: what is done first in time, and what
-others wait for before what nobody waits for."""
+def schedule_of(works: Sequence[Work], micro_batches: int, listed: _core.ListedRuns) -> Schedule:
+    """The schedule of works whose runs the core has listed."""
+    return Schedule(tuple(works), micro_batches, tuple(Run(*it) for it in listed.all()))
 
 
-_Queue = list[tuple[tuple[float, ...], int]]
-"""A heap of works, by the rank of the next micro-batch of each."""
-
-
-class _State:
-    """A schedule that is being made."""
+class Listing:
+    """Works as the core takes them, to be scheduled in several ways."""
 
     def __init__(
-        self,
-        works: Sequence[Work],
-        micro_batches: int,
-        rank: Rank,
-        limits: Limits,
-        transfer_seconds: float,
-        patience: float,
+        self, works: Sequence[Work], rank: Rank, limits: Limits | None, transfer_seconds: float
     ) -> None:
-        self.works = works
-        self.micro_batches = micro_batches
-        self.rank = rank
-        self.limits = limits
-        self.raised = 0
-        """By how much all limits have been raised."""
-        self.ways = [list(work.after_seconds(works, transfer_seconds)) for work in works]
-        """What each work waits for, and the seconds on the way from it."""
-        self.patience = patience
-        self.queues: dict[int, dict[str, _Queue]] = {}
-        """The works of each stage that are left, by name."""
-        for number, work in enumerate(works):
-            queue = self.queues.setdefault(work.stage, {}).setdefault(work.name, [])
-            heappush(queue, (rank(number, 0), number))
-        self.readers: list[set[int]] = [set() for _ in works]
-        """The stages that read what a work makes."""
-        for work in works:
-            for it in work.after:
-                self.readers[it].add(work.stage)
-        self.free: dict[int, float] = dict.fromkeys(self.queues, 0)
-        self.ahead = dict.fromkeys(self.queues, 0)
-        self.kept = dict.fromkeys(self.queues, 0)
-        self.ends: list[list[float]] = [[] for _ in works]
+        """As for ``list_schedule``.
 
-    def first(self, stage: int) -> _Next | None:
-        """What a stage does next; None: it has to wait."""
-        options: list[tuple[float, tuple[float, ...], int]] = []
-        for queue in self.queues[stage].values():
-            if not queue:
-                continue
-            rank, number = queue[0]
-            ready = self._ready(number)
-            if ready is not None:
-                options.append((max(ready, self.free[stage]), rank, number))
-        if not options:
-            return None
-        start, _, number = min(options)
-        if self.patience and self.works[number].is_deferred:
-            end = start + self.patience * self.works[number].seconds
-            others = [it for it in options if it[0] < end and not self.works[it[2]].is_deferred]
-            start, _, number = min(others, default=(start, (), number))
-        return start, self.works[number].is_deferred, stage, number
+        Raises:
+            PlanError: The works are in no order.
+        """
+        check_works(works)
+        self._limits, self._together = limits or Limits(), rank.together
+        names = {name: number for number, name in enumerate({work.name for work in works})}
+        self._works = [
+            _core.ListWork(
+                stage=work.stage,
+                name=names[work.name],
+                rank=of_work,
+                seconds=work.seconds,
+                after=work.after,
+                ways=[moved for _, moved in work.after_seconds(works, transfer_seconds)],
+                ahead=work.ahead,
+                kept=work.kept,
+                is_deferred=work.is_deferred,
+            )
+            for work, of_work in zip(works, rank.works, strict=True)
+        ]
 
-    def run(self, number: int, start: float) -> Run:
-        """Do it."""
-        work = self.works[number]
-        end = start + work.seconds
-        self.ends[number].append(end)
-        self.free[work.stage] = end
-        self.ahead[work.stage] += work.ahead
-        self.kept[work.stage] += work.kept
-        queue, done = self.queues[work.stage][work.name], len(self.ends[number])
-        if done < self.micro_batches:
-            heapreplace(queue, (self.rank(number, done), number))  # it was the first one
-        else:
-            heappop(queue)
-        return Run(number, done - 1, start, end)
+    def runs(self, micro_batches: int, patience: float = 0) -> _core.ListedRuns:
+        """The runs of so many micro-batches.
 
-    def _ready(self, number: int) -> float | None:
-        """When the next micro-batch's may start, but for its stage; None: that is not known yet."""
-        work, micro_batch = self.works[number], len(self.ends[number])
-        for limit, now, more in (
-            (self.limits.ahead, self.ahead[work.stage], work.ahead),
-            (self.limits.kept, self.kept[work.stage], work.kept),
-        ):
-            if limit is not None and more > 0 and now + more > limit[work.stage] + self.raised:
-                return None
-        ready: float = 0
-        for it, moved in self.ways[number]:
-            if len(self.ends[it]) <= micro_batch:
-                return None
-            ready = max(ready, self.ends[it][micro_batch] + moved)
-        return ready
+        Raises:
+            PlanError: A limit that is not raised lets nothing begin.
+        """
+        if micro_batches < 1:
+            raise PlanError(f"{micro_batches} micro-batches: give 1 or more.")
+        limits = self._limits
+        found = _core.list_schedule(
+            self._works,
+            micro_batches=micro_batches,
+            together=self._together,
+            ahead=limits.ahead or (),
+            kept=limits.kept or (),
+            are_raised=limits.are_raised,
+            patience=patience,
+        )
+        if found is None:
+            raise PlanError(f"{limits} let no stage go on. Give larger ones.")
+        return found

@@ -18,8 +18,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
+from autoshard import _core
 from autoshard.errors import PlanError
-from autoshard.schedule.list_scheduler import Limits, Rank, Schedule, list_schedule
+from autoshard.schedule.list_scheduler import Limits, Listing, Rank, Schedule, schedule_of
 from autoshard.schedule.work import StageSeconds, Work, training_works
 
 Rule = Literal["gpipe", "1f1b", "zero_bubble"]
@@ -73,18 +74,43 @@ def schedule_of_works(
         chunks: Of the model, on each stage.
         transfer_seconds: As for ``pipeline_schedule``.
     """
-    found = [
-        list_schedule(
-            works,
-            micro_batches,
-            rank_of(works, stages),
-            limits=limits_of(rule, stages, chunks),
-            transfer_seconds=transfer_seconds,
-            patience=patience,
-        )
-        for patience in (_PATIENCE if rule == "zero_bubble" else (0,))
-    ]
-    return min(found, key=lambda it: it.seconds)
+    listed = _fastest_runs(rule, works, stages, micro_batches, chunks, transfer_seconds)
+    return schedule_of(works, micro_batches, listed)
+
+
+def seconds_of_works(
+    rule: Rule,
+    works: Sequence[Work],
+    stages: int,
+    micro_batches: int,
+    chunks: int = 1,
+    transfer_seconds: float = 0,
+) -> float:
+    """Seconds of the schedule that ``schedule_of_works`` finds.
+
+    Args:
+        rule: As there.
+        works: Likewise.
+        stages: Likewise.
+        micro_batches: Likewise.
+        chunks: Likewise.
+        transfer_seconds: Likewise.
+    """
+    return _fastest_runs(rule, works, stages, micro_batches, chunks, transfer_seconds).seconds
+
+
+def _fastest_runs(
+    rule: Rule,
+    works: Sequence[Work],
+    stages: int,
+    micro_batches: int,
+    chunks: int,
+    transfer_seconds: float,
+) -> _core.ListedRuns:
+    rank, limits = rank_of(works, stages), limits_of(rule, stages, chunks)
+    listing = Listing(works, rank, limits, transfer_seconds)
+    patience = _PATIENCE if rule == "zero_bubble" else (0,)
+    return min((listing.runs(micro_batches, each) for each in patience), key=lambda it: it.seconds)
 
 
 def rank_of(works: Sequence[Work], stages: int) -> Rank:
@@ -92,13 +118,7 @@ def rank_of(works: Sequence[Work], stages: int) -> Rank:
 
     ``stages`` micro-batches at a time go through all chunks of a stage.
     """
-
-    def rank(number: int, micro_batch: int) -> tuple[float, ...]:
-        work = works[number]
-        group = micro_batch // stages
-        return work.is_deferred, work.ahead <= 0, group, number, micro_batch
-
-    return rank
+    return Rank(tuple(2 * work.is_deferred + (work.ahead <= 0) for work in works), stages)
 
 
 def limits_of(rule: Rule, stages: int, chunks: int) -> Limits:

@@ -46,3 +46,29 @@ def test_cuts_are_the_best_of_all(seed):
     allowed = [sent for slowest, sent in cuts if slowest <= least * slack * (1 + 1e-9)]
     assert found.bytes == min(allowed)
     assert found.slowest_seconds <= least * slack * (1 + 1e-9)
+
+
+def test_stages_take_as_long_as_each_other_where_their_parts_cannot():
+    ones = [1.0] * 10
+    found = _core.line_cuts(ones, [1.0] * 10, [0] * 10, [5] * 10, stages=2, slack=1.0, chunks=3)
+    assert found is not None
+    begins = [0, *found.first_units, 10]
+    parts = [end - begin for begin, end in pairwise(begins)]
+    assert parts == [1, 1, 2, 2, 2, 2], "the first turn, in which stages wait, is the shortest"
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_stages_with_several_parts_are_no_slower_than_with_equal_limits(seed):
+    draw = random.Random(seed)
+    stages, chunks = draw.randint(1, 3), draw.randint(2, 3)
+    parts = stages * chunks
+    count = draw.randint(parts, 12)
+    seconds = [float(draw.randint(1, 6)) for _ in range(count)]
+    data, first, last = [1.0] * count, [0] * count, [parts - 1] * count
+    found = _core.line_cuts(seconds, data, first, last, stages=stages, slack=1.0, chunks=chunks)
+    assert found is not None
+    begins = [0, *found.first_units, count]
+    taken = [sum(seconds[b:e]) for b, e in pairwise(begins)]
+    assert all(taken)
+    equal = min(slowest for slowest, _ in all_cuts(seconds, data, first, last, parts))
+    assert max(sum(taken[stage::stages]) for stage in range(stages)) <= chunks * equal * (1 + 1e-6)

@@ -118,19 +118,29 @@ def chosen(
     searches: Searches,
     time_limit: float | None = None,
     traced: Any = None,
-    by_chunks: dict[int, float] | None = None,
+    by_chunks: dict[int, dict[int, float]] | None = None,
 ) -> Any:
-    """The plan of a step of 16 examples on two devices, of which only two stages can be made."""
+    """The plan of a step of 16 examples on two devices, of which only two stages can be made.
+
+    ``by_chunks``: by micro-batches and parts on each stage, seconds over those of one part.
+    """
 
     def bounds(_source: Any, request: Request, _times: Any) -> PipelineBounds:
         stages, count = asked_of(request)
         works = training_works([StageSeconds(0.1, 0.1, 0.1)] * stages, stages)
         return PipelineBounds(count, works, 1)
 
+    def seconds_by_chunks(_source: Any, asked: Request, _most: int, whole: float, *_: Any) -> Any:
+        assert asked.stages is not None
+        count = asked.stages.micro_batches
+        alone = whole * bounds(None, asked, None).share(count)
+        shares = (by_chunks or {}).get(count, {})
+        return {chunks: share * alone for chunks, share in shares.items()}
+
     monkeypatch.setattr(chosen_pipeline, "pipeline_bounds", bounds)
     monkeypatch.setattr(chosen_pipeline, "batch_of_source", lambda *_: [0])
     monkeypatch.setattr(chosen_pipeline, "rows_of", lambda *_: [16])
-    monkeypatch.setattr(chosen_pipeline, "seconds_by_chunks", lambda *_: by_chunks or {})
+    monkeypatch.setattr(chosen_pipeline, "seconds_by_chunks", seconds_by_chunks)
     monkeypatch.setattr(chosen_pipeline, "source_of", lambda _, source: source)
     traced = traced or Lowering(asks=False)
     request = Request(cluster="h100:2", pipeline="auto", time_limit=time_limit)
@@ -189,9 +199,33 @@ def test_parts_of_a_model_are_not_planned_where_others_were_slower(
     seconds = {2: 40, 4: 20, 8: 20, 16: 40}
     whole = {(2, count): of(seconds[count], held_back=True) for count in COUNTS}
     searches = Slower(whole, {})
-    plan = chosen(monkeypatch, searches, by_chunks={2: 10.5, 4: 10.6})
+    shares = {8: {2: 10.5 / 11.25, 4: 10.6 / 11.25}}
+    plan = chosen(monkeypatch, searches, by_chunks=shares)
     assert plan.step_seconds == 10.7
     assert searches.asked == [(2, 8), (2, 8)]  # in stages, and in lockstep
+
+
+def test_several_parts_on_a_stage_are_looked_at_for_each_number_of_micro_batches(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """With one part on each stage 8 micro-batches are faster than 4, with three parts slower."""
+    whole = {(2, 2): of(40), (2, 4): of(18.3), (2, 8): of(20), (2, 16): of(40)}
+    searches = Searches(whole, {(2, 4): 9.8})
+    plan = chosen(monkeypatch, searches, by_chunks={4: {3: 0.85}, 8: {3: 0.93}})
+    assert plan.step_seconds == 9.8
+    assert (plan.pipeline.micro_batches, plan.pipeline.chunks) == (4, 3)
+    assert searches.asked[0] == (2, 4)
+
+
+def test_others_are_planned_until_most_of_what_plans_took_besides_makes_them_slower(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """10.46 s with three parts and 4 micro-batches take 12.1, so 10.5 of others take 11.3."""
+    whole = {(2, 2): of(40), (2, 4): of(18.3), (2, 8): of(20), (2, 16): of(40)}
+    searches = Searches(whole, {(2, 4): 12.1, (2, 8): 11.3})
+    plan = chosen(monkeypatch, searches, by_chunks={4: {3: 0.9144}, 8: {3: 0.9333}})
+    assert searches.asked[:2] == [(2, 4), (2, 8)]
+    assert plan.step_seconds == 11.3
 
 
 def test_another_is_planned_where_the_fastest_does_not_fit(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,6 @@ import pytest
 import autoshard
 from autoshard.cluster import Cluster
 from autoshard.cluster.chips import Constant
-from autoshard.frontend import pipeline_bounds as bounds_module
 from autoshard.frontend.pipeline_bounds import (
     Known,
     PipelineBounds,
@@ -30,6 +29,7 @@ from autoshard.schedule.rules import pipeline_schedule
 from autoshard.schedule.work import StageSeconds, training_works
 
 LAYERS, WIDTH, BATCH = 12, 1024, 8192
+WAYS = StageSeconds(1 / 3, 1 / 3, 1 / 3)
 
 
 def step(params: Any, x: Any) -> Any:
@@ -95,18 +95,16 @@ def test_a_step_takes_its_share_of_one_stage_that_does_all() -> None:
 
 def test_what_plans_take_besides_is_no_less_with_more_micro_batches() -> None:
     bounds = bounds_of(4)
-    twice = 2 * bounds.seconds(8)
-    known = replace(bounds, known={8: Known(twice, is_held_back=False)})
-    assert known.expected(8) == pytest.approx(twice)
-    assert known.expected(16) == pytest.approx(2 * bounds.seconds(16))
-    held_back = replace(bounds, known={8: Known(twice, is_held_back=True)})
-    assert held_back.expected(16) == pytest.approx(bounds.seconds(16))
+    assert bounds.least_whole(8) == bounds.least_whole(16) == 4 * 3 * 4, "computing alone"
+    known = replace(bounds, known={8: Known(60, is_held_back=False)})
+    assert known.least_whole(8) == known.least_whole(16) == 60
+    held_back = replace(bounds, known={8: Known(60, is_held_back=True)})
+    assert held_back.least_whole(16) == 48
 
 
 def test_with_half_as_many_micro_batches_half_of_it_may_be_left() -> None:
-    bounds = bounds_of(4)
-    known = replace(bounds, known={8: Known(2 * bounds.seconds(8), is_held_back=False)})
-    assert known.expected(4) == pytest.approx(1.5 * bounds.seconds(4))
+    known = replace(bounds_of(4), known={8: Known(60, is_held_back=False)})
+    assert known.least_whole(4) == 48 + (60 - 48) / 2
 
 
 @pytest.mark.parametrize(("stages", "chunks"), [(2, 1), (2, 3), (4, 2)])
@@ -120,25 +118,23 @@ def test_numbers_of_parts_that_are_no_power_of_two_are_told_from_one_cut() -> No
     source, request = source_and_request(4, 8, chunks=2)
     free = Cluster.parse("h100:8").dims[0]
     free = replace(free, bandwidth=Constant(1e18, "a test"), latency=Constant(1e-12, "a test"))
-    found = seconds_by_chunks(source, request, 6, 1.0, free, StepTimes())
-    assert set(found) == {2, 3}, "twelve layers have no 16 parts"
-    assert found[3] < found[2] < 1
+    found = seconds_by_chunks(source, request, 6, 4.0, WAYS, free, StepTimes())
+    assert set(found) == {1, 2, 3}, "twelve layers have no 16 parts"
+    assert 1 < min(found[2], found[3]) < found[1] < 11 / 8, "some of the waiting is filled"
 
 
-@pytest.mark.parametrize(("even", "most"), [({1, 2, 5}, 10), ({1, 2, 5, 10}, 20), ({1}, 8)])
+@pytest.mark.parametrize(("even", "most"), [({1, 2, 5}, 9), ({1, 2, 5, 9}, 13), ({1}, 5)])
 def test_parts_far_finer_than_the_last_that_wait_less_are_not_looked_at(
-    monkeypatch: pytest.MonkeyPatch, even: set[int], most: int
+    even: set[int], most: int
 ) -> None:
-    def parts(_step: Any, stages: int, _slack: float, chunks: Any) -> Any:
-        for count in chunks:
-            first = 1 if count in even else 3
-            yield count, Parts((first / count, *[1 / count] * (stages * count - 1)), 0.0)
+    def parts(_step: Any, stages: int, count: int) -> Parts:
+        first = 1 if count in even else 3
+        return Parts((first / count, *[1 / count] * (stages * count - 1)), 0.0)
 
-    monkeypatch.setattr(bounds_module, "parts_by_chunks", parts)
     source, request = source_and_request(4, 16, chunks=2)
-    times: Any = SimpleNamespace(of=lambda *_: SimpleNamespace(micro_batches=16))
+    times: Any = SimpleNamespace(of=lambda *_: SimpleNamespace(micro_batches=16), parts=parts)
     link = Cluster.parse("h100:8").dims[0]
-    found = seconds_by_chunks(source, request, 40, 1.0, link, times)
+    found = seconds_by_chunks(source, request, 40, 1.0, WAYS, link, times)
     assert max(found) == most
 
 
@@ -146,10 +142,32 @@ def test_a_slow_link_between_stages_speaks_against_several_parts() -> None:
     source, request = source_and_request(4, 16, chunks=2)
     link = Cluster.parse("h100:8").dims[0]
     slow = replace(link, bandwidth=Constant(1e6, "a test"))
-    assert seconds_by_chunks(source, request, 3, 1.0, slow, StepTimes())[3] > 1
+    assert seconds_by_chunks(source, request, 3, 4.0, WAYS, slow, StepTimes())[3] > 1.3
+
+
+def test_parts_whose_slowest_stage_alone_takes_too_long_are_of_no_use() -> None:
+    source, request = source_and_request(4, 8, chunks=2)
+    link = Cluster.parse("h100:8").dims[0]
+    assert seconds_by_chunks(source, request, 2, 4.0, WAYS, link, StepTimes(), useful=0.99) == {}
+
+
+def test_gradients_of_weights_fill_gaps_of_several_parts_too() -> None:
+    source, request = source_and_request(4, 8, chunks=2)
+    link = Cluster.parse("h100:8").dims[0]
+    free = replace(link, bandwidth=Constant(1e18, "a test"), latency=Constant(1e-12, "a test"))
+    asked = replace(request, pipeline=autoshard.Pipeline(4, 8, chunks=2, schedule="1f1b"))
+    alone, both = (
+        seconds_by_chunks(source, one, 2, 4.0, WAYS, free, StepTimes()) for one in (asked, request)
+    )
+    assert both[2] < alone[2]
+
+
+def test_the_ways_of_a_stage_are_shares_of_what_it_does() -> None:
+    works = training_works([StageSeconds(1, 2, 3)] * 2, 2, splits_gradients=True)
+    assert PipelineBounds(2, works, 1).ways == StageSeconds(1 / 6, 2 / 6, 3 / 6)
 
 
 def test_steps_of_many_micro_batches_are_told_from_few() -> None:
-    parts = [3.0] * 8
+    parts = [StageSeconds(1, 1, 1)] * 8
     whole = pipeline_schedule("1f1b", [StageSeconds(1, 1, 1)] * 8, 2, 64, transfer_seconds=0.1)
     assert interleaved_seconds(parts, 2, 64, 0.1) == pytest.approx(whole.seconds, rel=1e-3)

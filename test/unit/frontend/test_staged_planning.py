@@ -30,10 +30,11 @@ class Schedules:
 
     peaks: tuple[float, ...]
     fastest_seconds: float = 0
+    flights: float = math.inf
 
     def within(self, limit):
         fitting = [peak for peak in self.peaks if peak <= limit]
-        return Schedules((fitting[0] if fitting else min(self.peaks),))
+        return Schedules((fitting[0] if fitting else min(self.peaks),), flights=self.flights)
 
 
 @dataclass(frozen=True)
@@ -151,6 +152,15 @@ def test_where_no_plan_needs_as_little_the_leanest_is_tried(clock):
     assert search.plan(request) == of(900)
     wanted = [STAGES * LIMIT, STAGES * LIMIT * 0.95 / 2.5, 2000 * 1.001]
     assert [each.memory_limit for each in asked] == pytest.approx(wanted, abs=1)
+
+
+def test_the_leanest_plan_is_not_tried_where_no_stage_can_save_enough(clock):
+    """It needs 2,000 of 3,000 bytes; a stage that keeps one micro-batch saves 1,000 of 2,500."""
+    first = Found(Schedules((2500,), flights=1), Summary(LIMIT, 3000))
+    search, request, asked = searches(clock, [first, -2000])
+    with pytest.raises(autoshard.DoesNotFitError, match=r"worst of 4 stages needs 1\.465 KiB"):
+        search.plan(request)
+    assert len(asked) == 2
 
 
 def test_the_leanest_plan_is_tried_once(clock):

@@ -18,7 +18,7 @@ SIZES = [(2, 4), (4, 4), (4, 8), (4, 16), (8, 8), (8, 16), (8, 32), (16, 64)]
 
 def bubble(schedule):
     """Exactly: seconds are whole numbers."""
-    return Fraction(schedule.idle_seconds, schedule.stages * schedule.seconds)
+    return Fraction(schedule.idle_seconds) / Fraction(schedule.stages * schedule.seconds)
 
 
 @pytest.mark.parametrize(("stages", "micro_batches"), SIZES)
