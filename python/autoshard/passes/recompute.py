@@ -41,13 +41,14 @@ from autoshard.errors import (
 )
 from autoshard.ir import mlir, parse_bytes
 from autoshard.ir.attributes import PLAN
-from autoshard.ir.boundary import main_function
 from autoshard.ir.garbage import no_collection
 from autoshard.ir.inline import bytes_of, inline_calls, replace_body
 from autoshard.ir.module import functions_of
+from autoshard.ir.native import nested, run_native
 from autoshard.passes.as_written import decide_again
 from autoshard.passes.base import Pass
-from autoshard.passes.fitting import MOST_OFF, Copies, Fitting, Trial
+from autoshard.passes.cheaper_copies import faster_copy, let_cheaper_go, take_better
+from autoshard.passes.fitting import MOST_OFF, Copies, Fitting, Trial, Trials
 from autoshard.passes.host_offload import offload_planned
 from autoshard.passes.least_memory import LeastMemory
 from autoshard.passes.memory_limit import MEMORY_MARGIN, memory_limit_of, read_bytes_text
@@ -67,13 +68,17 @@ from autoshard.rewrites.recomputation.kept import check_gathers, keep_gathered, 
 from autoshard.rewrites.recomputation.marks import has_switches, keep_marked
 from autoshard.rewrites.recomputation.question import Rules
 
+_ERASE_UNREAD = nested(
+    ("builtin.module", "func.func"), "trivial-dce", "recursive=false remove-blocks=false"
+)
+
 
 @dataclass(frozen=True)
 class Recompute(Pass):
     """Compute values again instead of keeping them, so that a planned module fits the memory.
 
-    Or send them to the host and back, where it is told to. The cheapest set that is found. A module
-    that fits stays as it is.
+    Or send them to the host and back, where it is told to. The cheapest set that is found. Of a
+    module that fits values go where that makes the step faster.
     """
 
     name: ClassVar[str] = "autoshard-recompute"
@@ -260,15 +265,29 @@ class FittedPlans:
         with self._building():
             trial = self._given
             if self.options.decides and trial.peak_bytes > limit:
-                fitting = Fitting(self.copies, self._aim(limit), limit, most_seconds)
-                rules = self._rules
+                rules, aim = self._rules, self._aim(limit)
+                is_small = self.copies.most_rungs > 0 and bool(rules.besides(self.copies.block))
+                trials: Trials | None = {} if is_small else None
+                fitting = Fitting(self.copies, aim, limit, most_seconds, trials)
                 if fitting.is_estimated_slower(rules, most_estimated):
                     raise SlowerPlanError("another plan of it is faster by an estimate.")
                 found = _fit(self._given, fitting, rules)
+                if is_small:  # more is written than estimated: from there, too
+                    other = Fitting(self.copies, aim, limit, trials=trials)
+                    _fit(self._given, other, replace(rules, by_kernels=False))
+                    take_better(fitting, other)
+                    found = fitting.best
                 if found is None:
                     raise self._not_within(fitting, limit)
                 return self._finished(found, limit, fitting.least_without_host)
-            return self._finished(trial, limit)
+            return self._finished(self._faster(limit) or trial, limit)
+
+    def _faster(self, limit: float) -> Trial | None:
+        """What takes less time with values computed again that need not be; None: nothing does."""
+        if self.options.choose != "auto":
+            return None
+        found = faster_copy(self.copies, limit, self._rules)
+        return found if found is not None and found.step_seconds < self.step_seconds else None
 
     @property
     def _rules(self) -> Rules:
@@ -491,7 +510,7 @@ def flatten(module: mlir.Module) -> None:
     """Inline calls, and erase what nobody reads, which compilers leave out."""
     with module.context, mlir.Location.unknown():
         inline_calls(module)
-        erase_unread(main_function(module).regions[0].blocks[0])
+        run_native(module, _ERASE_UNREAD, verify=False)
 
 
 def is_flat(module: mlir.Module) -> bool:
@@ -527,6 +546,7 @@ def _fit(given: Trial, fitting: Fitting, rules: Rules) -> Trial | None:
             without_host = fitting.try_with(replace(rules, host=False), others=True)
         fitting.try_with(replace(rules, again=False), others=True)
     fitting.reach(rules)
+    let_cheaper_go(fitting, rules)
     decide_again(fitting)
     fitting.let_more_go()
     fitting.try_less(rules)
