@@ -237,6 +237,12 @@ class FittedPlans:
         """With nothing decided."""
         return self._given.step_seconds
 
+    @property
+    def is_small(self) -> bool:
+        """Is it written far more often than once for each limit?"""
+        with self._building():
+            return self.copies.most_rungs > 0
+
     def may_fit(self, limit: float) -> bool:
         """Could it fit so many bytes? By an estimate that lets go all that waits, at no cost."""
         if self.peak_bytes <= limit or not self.options.decides:
@@ -248,7 +254,12 @@ class FittedPlans:
         return least <= MOST_OFF * limit
 
     def within(
-        self, limit: float, most_seconds: float = inf, most_estimated: float = inf
+        self,
+        limit: float,
+        most_seconds: float = inf,
+        most_estimated: float = inf,
+        *,
+        aim: float | None = None,
     ) -> Recomputed:
         """What fits so many bytes on one device; see ``recomputed_module``.
 
@@ -257,6 +268,7 @@ class FittedPlans:
             most_seconds: Slower steps are of no use.
             most_estimated: Nor are those that an estimate finds slower than this, as it does for
                 another plan of the program.
+            aim: Bytes to keep within, if that can be; None: those that are usual.
 
         Raises:
             DoesNotFitError: Nothing makes the step fit.
@@ -265,8 +277,8 @@ class FittedPlans:
         with self._building():
             trial = self._given
             if self.options.decides and trial.peak_bytes > limit:
-                rules, aim = self._rules, self._aim(limit)
-                is_small = self.copies.most_rungs > 0 and bool(rules.besides(self.copies.block))
+                rules, aim = self._rules, self._aim(limit) if aim is None else aim
+                is_small = self.is_small and bool(rules.besides(self.copies.block))
                 trials: Trials | None = {} if is_small else None
                 fitting = Fitting(self.copies, aim, limit, most_seconds, trials)
                 if fitting.is_estimated_slower(rules, most_estimated):
@@ -315,11 +327,6 @@ class FittedPlans:
             if trial is None:
                 raise self._not_within(least, limit)
             return self._finished(trial, limit, least.least_without_host)
-
-    def as_given(self) -> Recomputed:
-        """With nothing decided."""
-        with self._building():
-            return self._finished(self._given, inf)
 
     def _not_within(self, fitting: Fitting, limit: float) -> DoesNotFitError:
         """The error of a limit, with what was found that needs least."""
@@ -390,6 +397,8 @@ class FittedPlans:
     def written(self, choice: Choice, wanted: float, rules: Rules) -> Recomputed:
         """A copy rewritten to need so many bytes; it may need more, or less.
 
+        Where it is dearer than estimated it is decided again, as ``within`` does.
+
         Args:
             choice: What is decided.
             wanted: Bytes on one device.
@@ -398,6 +407,8 @@ class FittedPlans:
         with self._building():
             fitting = Fitting(self.copies, wanted, wanted)
             fitting.write(choice, wanted, rules)
+            let_cheaper_go(fitting, rules)
+            decide_again(fitting)
             fitting.improve(rules)
             assert fitting.closest is not None
             return self._finished(fitting.closest, wanted)

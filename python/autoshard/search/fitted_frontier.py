@@ -16,6 +16,7 @@ from itertools import pairwise
 
 from autoshard.errors import DoesNotFitError
 from autoshard.ir import new_context, parse_bytes, print_module
+from autoshard.passes.memory_limit import MEMORY_MARGIN
 from autoshard.passes.recompute import FittedPlans, Recompute, Recomputed, rules_of
 from autoshard.passes.recursive_programming import PlannedProgram, ReadProgram
 from autoshard.planned.summary import PlanSummary
@@ -116,8 +117,8 @@ class _Base:
 
     @cached_property
     def plan(self) -> FrontierPlan:
-        """With nothing let go."""
-        return _stored(self._job, self._written().as_given(), math.inf)
+        """With nothing let go but what is cheaper computed again."""
+        return _stored(self._job, self._written().within(float(ALL_MEMORY)), math.inf)
 
     @cached_property
     def fits(self) -> FittedPlans:
@@ -246,12 +247,32 @@ class FrontierSearch:
                 break
             tried.append(limit)
             self.plan_within(limit)
+        self._polish()
         found = unbeaten(self.plans)
         useful = [base for plan, base in self._written if any(plan is one for one in found)]
         for base in self._bases:
             if base not in useful:
                 base.forget()
         return found
+
+    def _polish(self) -> None:
+        """Plan a small program within the bytes of each plan as for that limit alone.
+
+        What is written tells more of it than estimates do.
+        """
+        base = self._bases[0]
+        for limit in [plan.peak_bytes for plan in unbeaten(self.plans)]:
+            if base.peak_bytes > limit and base.fits.is_small:
+                self._plan_alone(base, limit)
+
+    def _plan_alone(self, base: _Base, limit: float) -> None:
+        """As ``FittedPlans.within`` plans for one limit, if that fits."""
+        try:
+            made = base.fits.within(limit, aim=(1 - MEMORY_MARGIN) * limit)
+        except DoesNotFitError:
+            return  # what fits has other arguments on the host, or is cut otherwise
+        self.plans.append(_stored(self.job, made, limit))
+        self._written.append((self.plans[-1], base))
 
     def plans_within(self, limit: float) -> list[FrontierPlan]:
         """All that fit a limit, after planning for it."""
