@@ -256,14 +256,20 @@ class FrontierSearch:
         return found
 
     def _polish(self) -> None:
-        """Plan a small program within the bytes of each plan as for that limit alone.
+        """Plan within the bytes of some plans as for that limit alone.
 
-        What is written tells more of it than estimates do.
+        Those of small programs, as what is written tells more of them than estimates do, and those
+        that are slower than what lies between their neighbours.
         """
-        base = self._bases[0]
-        for limit in [plan.peak_bytes for plan in unbeaten(self.plans)]:
-            if base.peak_bytes > limit and base.fits.is_small:
-                self._plan_alone(base, limit)
+        base, found = self._bases[0], unbeaten(self.plans)
+        slow = [
+            one
+            for more, one, less in zip(found, found[1:], found[2:], strict=False)
+            if _WORTH * one.step_seconds > _between(more, less, one.peak_bytes)
+        ]
+        for plan in found:
+            if base.peak_bytes > plan.peak_bytes and (plan in slow or base.fits.is_small):
+                self._plan_alone(base, plan.peak_bytes)
 
     def _plan_alone(self, base: _Base, limit: float) -> None:
         """As ``FittedPlans.within`` plans for one limit, if that fits."""
@@ -406,6 +412,12 @@ def unbeaten(plans: Iterable[FrontierPlan]) -> list[FrontierPlan]:
         if not kept or plan.peak_bytes < (1 - _LEAST_SAVING) * kept[-1].peak_bytes:
             kept.append(plan)
     return kept
+
+
+def _between(more: FrontierPlan, less: FrontierPlan, peak: float) -> float:
+    """Seconds of a step with so many bytes, on the line between two plans."""
+    share = (more.peak_bytes - peak) / (more.peak_bytes - less.peak_bytes)
+    return more.step_seconds + share * (less.step_seconds - more.step_seconds)
 
 
 def _limit_between(plans: Sequence[FrontierPlan], tried: Sequence[float]) -> float | None:
