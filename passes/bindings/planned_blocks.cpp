@@ -11,6 +11,7 @@
 
 #include "bindings/bindings.h"
 #include "importer/builder.h"
+#include "recomputation/kernels_again.h"
 #include "recomputation/plan_numbers.h"
 #include "recomputation/read_block.h"
 
@@ -21,6 +22,7 @@ namespace autoshard {
 
 using recomputation::Block;
 using recomputation::BlockOfModule;
+using recomputation::Dropped;
 using recomputation::OpKind;
 using recomputation::PlannedModule;
 using recomputation::PlanNumbers;
@@ -33,13 +35,15 @@ using Ints = std::vector<std::int32_t>;
 /// A planned module, and the blocks that it is made of.
 struct PlannedBlocks {
   PlanNumbers numbers;
+  std::vector<Rounded> rounded;
   PlannedModule module;
   std::vector<BlockOfModule> blocks;
 
   PlannedBlocks(const importer::ReadModule& read, const Program& program, PlanNumbers made,
-                std::vector<OpKind> kinds, std::int32_t main_op, Ints parameters,
-                bool stores_behind_matmuls)
+                std::vector<Rounded> rounded_operands, std::vector<OpKind> kinds,
+                std::int32_t main_op, Ints parameters, bool stores_behind_matmuls)
       : numbers(std::move(made)),
+        rounded(std::move(rounded_operands)),
         module{read,
                program,
                numbers,
@@ -100,13 +104,14 @@ void bind_planned_blocks(nb::module_& module) {
           "__init__",
           [](PlannedBlocks* self, const importer::ReadModule& read, const Program& program,
              const planning::PlanTable& plan, const std::map<std::string, double>& compiler,
-             const std::vector<Rounded>& rounded, std::vector<OpKind> kinds,
-             std::int32_t main_op, Ints parameters, bool stores_behind_matmuls) {
+             std::vector<Rounded> rounded, std::vector<OpKind> kinds, std::int32_t main_op,
+             Ints parameters, bool stores_behind_matmuls) {
             check(read, program, plan, kinds, main_op, parameters);
-            new (self) PlannedBlocks(
-                read, program,
-                recomputation::numbers_of(program, plan, compiler_of(compiler), rounded),
-                std::move(kinds), main_op, std::move(parameters), stores_behind_matmuls);
+            PlanNumbers numbers =
+                recomputation::numbers_of(program, plan, compiler_of(compiler), rounded);
+            new (self) PlannedBlocks(read, program, std::move(numbers), std::move(rounded),
+                                     std::move(kinds), main_op, std::move(parameters),
+                                     stores_behind_matmuls);
           },
           "read"_a, "program"_a, "plan"_a, nb::kw_only(), "compiler"_a, "rounded"_a, "kinds"_a,
           "main_op"_a, "parameters"_a, "stores_behind_matmuls"_a, nb::keep_alive<1, 2>(),
@@ -144,6 +149,24 @@ void bind_planned_blocks(nb::module_& module) {
           "By position: the first op of the program that runs there or behind it; one more "
           "for "
           "the end.")
+      .def(
+          "seconds_besides",
+          [](const PlannedBlocks& self, const Block& block, const planning::PlanTable& plan,
+             const Cluster& cluster, const std::vector<std::vector<Dropped>>& groups,
+             bool keep_sent, bool keep_parameters, int num_rounds) {
+            const Program& program = self.module.program;
+            if (!plan.plan || plan.plan->ops.size() != program.ops.size()) {
+              throw nb::value_error("the plan has no costs, or is another program's");
+            }
+            return recomputation::seconds_besides(
+                block,
+                {program, *plan.plan, cluster, self.numbers.memory->parts, self.rounded},
+                groups, {keep_sent, keep_parameters}, num_rounds);
+          },
+          "block"_a, "plan"_a, "cluster"_a, "groups"_a, nb::kw_only(), "keep_sent"_a,
+          "keep_parameters"_a, "num_rounds"_a,
+          "What values add to a step besides `Clones.seconds`; see "
+          "passes/recomputation/kernels_again.h. `block` is `main`, as it was read.")
       .def_prop_ro(
           "points",
           [](const PlannedBlocks& self) -> const auto& { return self.numbers.points; },

@@ -198,17 +198,19 @@ void bind_planning(nb::module_& module) {
       [](const Program& program, const Cluster& cluster,
          std::vector<planning::AxisNumbers> shardings,
          std::vector<std::int32_t> value_sharding,
-         std::vector<planning::StrategyRow> strategies,
-         std::vector<std::int32_t> op_strategy) {
+         std::vector<planning::StrategyRow> strategies, std::vector<std::int32_t> op_strategy,
+         const PlanTable* known) {
         const CutTable cuts{std::move(shardings), std::move(value_sharding),
                             std::move(strategies), std::move(op_strategy)};
-        return planning::estimate_table(program, cluster, cuts);
+        return planning::estimate_table(program, cluster, cuts,
+                                        known ? known->memory : nullptr);
       },
       "program"_a, "cluster"_a, nb::kw_only(), "shardings"_a, "value_sharding"_a,
-      "strategies"_a, "op_strategy"_a,
+      "strategies"_a, "op_strategy"_a, "known"_a.none() = nb::none(),
       "What a given plan costs, by the numbers of `CorePlan`: a table of shardings, the "
       "sharding "
-      "of each value, a table of strategies, the strategy of each op.");
+      "of each value, a table of strategies, the strategy of each op. `known`: another plan "
+      "of the program for the same compiler.");
 
   nb::class_<AlikeOps>(module, "AlikeOps", "Groups of ops that are alike.")
       .def_prop_ro(

@@ -71,11 +71,11 @@ FactorAxes factors_of(const Rule& rule, const std::vector<const Sharding*>& oper
   return axes;
 }
 
-PlanCosts estimate(const Program& program, const Cluster& cluster, const Plan& plan) {
+PlanCosts estimate(const Program& program, const Cluster& cluster, const Plan& plan,
+                   const ProgramMemory& memory) {
   check(program);
   check(cluster, program.mesh);
   verify(program, program.mesh, plan);
-  const ProgramMemory memory = memory_of(program, cluster.compiler);
   const Classes classes = classes_of(
       program, &memory,
       {-1, search_copy_distance(program), sent_together(program, cluster.compiler)});

@@ -21,7 +21,8 @@ FactorAxes factors_of(const Rule& rule, const std::vector<const Sharding*>& oper
 
 /// Every term of what `plan` costs. Its reshards are those that its shardings ask for:
 /// readers close to each other share a copy, held as the value is or as one of them wants it,
-/// whichever costs least.
-PlanCosts estimate(const Program& program, const Cluster& cluster, const Plan& plan);
+/// whichever costs least. `memory`: what the program keeps.
+PlanCosts estimate(const Program& program, const Cluster& cluster, const Plan& plan,
+                   const ProgramMemory& memory);
 
 }  // namespace autoshard::planning

@@ -170,21 +170,28 @@ PlanTable table_of(const Program& program, RecursivePlan found) {
   result.transient_bytes = std::move(found.costs.transient_bytes);
   result.plan = std::make_shared<const Plan>(std::move(found.plan));
   result.known = found.known;
+  if (found.known) result.memory = found.known->memory;
   return result;
 }
 
-PlanTable estimate_table(const Program& program, const Cluster& cluster,
-                         const CutTable& cuts) {
+PlanTable estimate_table(const Program& program, const Cluster& cluster, const CutTable& cuts,
+                         std::shared_ptr<const ProgramMemory> memory) {
   RecursivePlan given;
   given.plan = plan_of(program, cuts);
   given.mesh = program.mesh;
   for (int axis = 0; axis < program.mesh.rank(); ++axis) given.axis_groups.push_back({axis});
-  given.costs = estimate(program, cluster, given.plan);
+  if (!memory) {
+    check(program);
+    memory = std::make_shared<const ProgramMemory>(memory_of(program, cluster.compiler));
+  }
+  given.costs = estimate(program, cluster, given.plan, *memory);
   for (const CostedMove& move : given.costs.moves) {
     given.plan.reshards.push_back(move.move);
   }
   given.plan.resharded_bytes = given.costs.sent_bytes;
-  return table_of(program, std::move(given));
+  PlanTable table = table_of(program, std::move(given));
+  table.memory = std::move(memory);
+  return table;
 }
 
 namespace {

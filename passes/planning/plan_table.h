@@ -78,6 +78,8 @@ struct PlanTable {
   /// To start again from.
   std::shared_ptr<const Plan> plan;
   std::shared_ptr<const KnownProgram> known;
+  /// What the program keeps in memory.
+  std::shared_ptr<const ProgramMemory> memory;
   /// While each op runs.
   std::vector<double> live_bytes;
   /// What lives besides the values (planning/transients.h), as they do.
@@ -88,8 +90,10 @@ PlanTable table_of(const Program& program, const Plan& plan);
 PlanTable table_of(const Program& program, RecursivePlan found);
 
 /// What the plan of these cuts costs. Throws `InvalidProgram` if they are none of the
-/// program, with the number of the op behind "at op".
-PlanTable estimate_table(const Program& program, const Cluster& cluster, const CutTable& cuts);
+/// program, with the number of the op behind "at op". `memory`: what the program keeps, if
+/// that is known.
+PlanTable estimate_table(const Program& program, const Cluster& cluster, const CutTable& cuts,
+                         std::shared_ptr<const ProgramMemory> memory = nullptr);
 
 /// `replan_near` and `replan` from a table, also from one of `estimate_table`, of which
 /// nothing is known but the plan. `price` of memory is where it begins; unset: that of

@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <cstddef>
 
-#include "memory/program_memory.h"
-
 namespace autoshard::recomputation {
 namespace {
 
@@ -59,8 +57,11 @@ void add_sent(const planning::PlanTable& plan, PlanNumbers& numbers,
 PlanNumbers numbers_of(const Program& program, const planning::PlanTable& plan,
                        const Compiler& compiler, std::span<const Rounded> rounded) {
   const std::size_t num_ops = program.ops.size();
-  const ProgramMemory memory = memory_of(program, compiler);
   PlanNumbers numbers{.num_points = static_cast<std::int32_t>(plan.live_bytes.size())};
+  numbers.memory = plan.memory
+                       ? plan.memory
+                       : std::make_shared<const ProgramMemory>(memory_of(program, compiler));
+  const ProgramMemory& memory = *numbers.memory;
   numbers.sends.resize(num_ops);
   numbers.seconds = plan.op_seconds;
   add_sent(plan, numbers, numbers.seconds);

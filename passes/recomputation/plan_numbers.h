@@ -2,12 +2,14 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <utility>
 #include <vector>
 
 #include "compilers/compiler.h"
 #include "memory/buffer.h"
+#include "memory/program_memory.h"
 #include "model/program.h"
 #include "planning/plan_table.h"
 
@@ -32,6 +34,8 @@ struct PlanNumbers {
   std::vector<double> bytes = {};
   /// The same of its elements alone, without the padding of tiles.
   std::vector<double> element_bytes = {};
+  /// What the program keeps.
+  std::shared_ptr<const ProgramMemory> memory = {};
 };
 
 /// Expects a plan with costs of this program.

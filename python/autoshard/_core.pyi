@@ -1465,9 +1465,9 @@ def recursive_programming(program: Program, cluster: Cluster, *, mem_coeff: floa
     The plan of least step time that fits; raises Contradiction(message, op, value) or DoesNotFit(message, peak bytes, limit, [(value, bytes)]). `show` is called some times a second with phase, number of plans, seconds of the fastest that fits, its mesh, and whether Ctrl-C was pressed; where it returns false, the search ends with the best plan so far. What it raises, or another handler of a signal, the search raises.
     """
 
-def estimate(program: Program, cluster: Cluster, *, shardings: Sequence[Sequence[Sequence[int]]], value_sharding: Sequence[int], strategies: Sequence[tuple[Sequence[int], Sequence[int]]], op_strategy: Sequence[int]) -> CorePlan:
+def estimate(program: Program, cluster: Cluster, *, shardings: Sequence[Sequence[Sequence[int]]], value_sharding: Sequence[int], strategies: Sequence[tuple[Sequence[int], Sequence[int]]], op_strategy: Sequence[int], known: CorePlan | None = None) -> CorePlan:
     """
-    What a given plan costs, by the numbers of `CorePlan`: a table of shardings, the sharding of each value, a table of strategies, the strategy of each op.
+    What a given plan costs, by the numbers of `CorePlan`: a table of shardings, the sharding of each value, a table of strategies, the strategy of each op. `known`: another plan of the program for the same compiler.
     """
 
 class AlikeOps:
@@ -2085,6 +2085,11 @@ class PlannedBlocks:
     def ops_at(self, number: int, block: RecomputedBlock) -> list[int]:
         """
         By position: the first op of the program that runs there or behind it; one more for the end.
+        """
+
+    def seconds_besides(self, block: RecomputedBlock, plan: CorePlan, cluster: Cluster, groups: Sequence[Sequence[Dropped]], *, keep_sent: bool, keep_parameters: bool, num_rounds: int) -> list[float]:
+        """
+        What values add to a step besides `Clones.seconds`; see passes/recomputation/kernels_again.h. `block` is `main`, as it was read.
         """
 
     @property

@@ -13,6 +13,7 @@ from math import inf, isinf
 import numpy as np
 
 from autoshard.ir import mlir, parse_bytes
+from autoshard.passes.bracket import Bracket
 from autoshard.planned.given_plan import Costed
 from autoshard.planned.summary import DecidedValue, RecomputedValue
 from autoshard.rewrites.recomputation.block import Block, blocks_of
@@ -72,7 +73,7 @@ _MOST_OPS_IMPROVED = 3_000
 """Ops of all modules that are rewritten to change single decisions, at most: a step of 50 ops is
 rewritten 60 times, in half a second; one of 3,000 not at all."""
 
-_LEAST_GAIN = 0.002
+LEAST_GAIN = 0.002
 """Share of a step that is not worth another rewritten module."""
 
 _LEAST_RUNG = 0.3
@@ -178,6 +179,12 @@ class Copies:
         self.may_send = self.has_loops or not compiler.does("schedule.fetches_at_once")
         """Is there a value that the compiler would let be on the host for a while?"""
 
+    @property
+    def most_rungs(self) -> int:
+        """Bytes that decisions are tried for: few or none of large programs."""
+        num_ops = self.first.costed.imported.program.num_ops
+        return min(_MOST_RUNGS, _MOST_OPS_COSTED // max(1, num_ops))
+
     def choice(
         self,
         wanted: float,
@@ -186,6 +193,7 @@ class Copies:
         is_useless: Callable[[np.ndarray, float], bool] | None = None,
         most_seconds: float = inf,
         dearer: Dearer | None = None,
+        though_it_fits: bool = False,
     ) -> Choice:
         """What is decided for ``main`` so that so many bytes are needed; see ``choose``."""
         return choose(
@@ -195,6 +203,7 @@ class Copies:
             is_useless=is_useless,
             most_seconds=most_seconds,
             dearer=dearer,
+            though_it_fits=though_it_fits,
         )
 
     def least_bytes(self, limit: float, rules: Rules) -> float:
@@ -272,49 +281,21 @@ class Copies:
         return is_short
 
 
-@dataclass
-class _Bracket:
-    """Bytes that were asked for: the most with which it kept within the aim, the least without."""
-
-    within: tuple[float, Choice] | None = None
-    above: tuple[float, Choice] | None = None
-    misses: dict[bool, float] = field(default_factory=dict[bool, float])
-    """Bytes by which the last one within the aim, and the last one above, missed it."""
-    is_close: bool = True
-    """Did the last one miss it by less than half of what the one before on its side did?"""
-
-    def add(self, wanted: float, choice: Choice, missed: float) -> None:
-        """Something was written that needs so many bytes less than is aimed at."""
-        is_within = missed >= 0
-        self.is_close = abs(missed) < self.misses.get(is_within, inf) / 2
-        self.misses[is_within] = abs(missed)
-        if is_within and (self.within is None or wanted > self.within[0]):
-            self.within = wanted, choice
-        if not is_within and (self.above is None or wanted < self.above[0]):
-            self.above = wanted, choice
-
-    @property
-    def gain(self) -> float:
-        """Seconds of a step that something between both may save, as far as estimates tell."""
-        if self.within is None or self.above is None:
-            return inf
-        less, more = (one.effect.answer.seconds for _, one in (self.within, self.above))
-        return less - more
-
-    def inside(self, wanted: float) -> float:
-        """``wanted``, or once both are known the middle between them, where that is outside or
-        the last one came no closer: more may differ from its estimate here than there."""
-        if self.within is None or self.above is None:
-            return wanted
-        if self.is_close and self.within[0] < wanted < self.above[0]:
-            return wanted
-        return (self.within[0] + self.above[0]) / 2
+Trials = dict[Written, Trial]
+"""What was written, by what was decided for it."""
 
 
 class Fitting:
     """The best of several rewritten copies of a module."""
 
-    def __init__(self, copies: Copies, aim: float, limit: float, most_seconds: float = inf) -> None:
+    def __init__(
+        self,
+        copies: Copies,
+        aim: float,
+        limit: float,
+        most_seconds: float = inf,
+        trials: Trials | None = None,
+    ) -> None:
         """Nothing is tried yet.
 
         Args:
@@ -322,6 +303,8 @@ class Fitting:
             aim: Bytes on one device to keep within, if that can be.
             limit: Bytes on one device.
             most_seconds: Slower steps are of no use.
+            trials: What is among these is not written again, and what is written is added. None:
+                nothing is kept, nor is it where there are loops.
         """
         self.copies = copies
         self.aim, self.limit, self.most_seconds = aim, limit, most_seconds
@@ -336,6 +319,8 @@ class Fitting:
         self._choices: dict[tuple[float, Rules], Choice] = {}
         self._known: dict[tuple[Rules | None, Written], _Known] = {}
         """What was written, by the rules for values of loops and what was decided for ``main``."""
+        self._keeps = trials is not None and not copies.has_loops
+        self._trials = trials if self._keeps and trials is not None else {}
 
     def write(self, choice: Choice, wanted: float, rules: Rules) -> Outcome:
         """Rewrite the module once, as decided; what it needs."""
@@ -352,10 +337,15 @@ class Fitting:
             or (known.is_alone and wanted >= known.wanted and not is_short)
         ):
             return known.outcome, is_short
-        trial, is_stuck = self.copies.rewritten(choice, wanted, rules)
+        if choice.written in self._trials:
+            trial, is_stuck = self._trials[choice.written], is_short
+        else:
+            trial, is_stuck = self.copies.rewritten(choice, wanted, rules)
+            if self._keeps:
+                self._trials[choice.written] = trial
         outcome = Outcome(trial.peak_bytes, trial.step_seconds)
         self._known[written] = _Known(outcome, wanted, trial.is_alone)
-        self._add(trial)
+        self.add(trial)
         return outcome, is_stuck
 
     def is_estimated_slower(self, rules: Rules, seconds: float) -> bool:
@@ -386,7 +376,7 @@ class Fitting:
         """
         aim = wanted = self.aim
         seen: set[Outcome] = set()
-        tried = _Bracket()
+        tried = Bracket()
         least = inf
         for _ in range(_ROUNDS):
             # Without the host, all is asked for where others may send: whether it fits.
@@ -414,7 +404,7 @@ class Fitting:
                 aim = wanted = self.limit  # where less is asked for, other values are chosen
                 continue
             tried.add(wanted, choice, aim - peak)
-            if tried.gain <= _LEAST_GAIN * self.copies.first.step_seconds:
+            if tried.gain <= LEAST_GAIN * self.copies.first.step_seconds:
                 break
             before, wanted = wanted, wanted + aim - peak - _CLOSE / 2 * aim
             if fits and peak <= aim and wanted >= self.copies.without:
@@ -507,8 +497,7 @@ class Fitting:
         is_far = self.best is None and self.least.peak_bytes > _WITHIN_REACH * self.limit
         if is_far and self.copies.has_loops:
             return  # ``LeastMemory`` tries less for them
-        num_ops = self.copies.first.costed.imported.program.num_ops
-        for wanted in self._rungs(min(_MOST_RUNGS, _MOST_OPS_COSTED // num_ops), self.aim):
+        for wanted in self._rungs(self.copies.most_rungs, self.aim):
             most_seconds = self._most_seconds() if rules.host else inf
             choice = self.choice(wanted, rules, most_seconds)
             if choice.effect.answer.excess > 0 and not self.copies.has_loops:
@@ -530,7 +519,8 @@ class Fitting:
         """The best of all that rules allow, or what comes closest to it."""
         return self.best or self.closest if rules.host else self._closest_without_host
 
-    def _add(self, trial: Trial) -> None:
+    def add(self, trial: Trial) -> None:
+        """A rewritten module, which may be better than the best."""
         if trial.peak_bytes < self.least.peak_bytes:
             self.least = trial
         if not trial.sends and trial.peak_bytes < self.least_without_host.peak_bytes:

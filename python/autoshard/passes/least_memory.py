@@ -65,8 +65,9 @@ class LeastMemory(Fitting):
     def _newest(self, rules: Rules) -> Trial | None:
         return self.least if rules.host else self.least_without_host
 
-    def _add(self, trial: Trial) -> None:
-        super()._add(trial)
+    def add(self, trial: Trial) -> None:
+        """See ``Fitting.add``."""
+        super().add(trial)
         best = self.fitting
         is_faster = best is None or trial.step_seconds < best.step_seconds
         if trial.peak_bytes <= self._accepted and is_faster:

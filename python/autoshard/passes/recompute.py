@@ -41,13 +41,14 @@ from autoshard.errors import (
 )
 from autoshard.ir import mlir, parse_bytes
 from autoshard.ir.attributes import PLAN
-from autoshard.ir.boundary import main_function
 from autoshard.ir.garbage import no_collection
 from autoshard.ir.inline import bytes_of, inline_calls, replace_body
 from autoshard.ir.module import functions_of
+from autoshard.ir.native import nested, run_native
 from autoshard.passes.as_written import decide_again
 from autoshard.passes.base import Pass
-from autoshard.passes.fitting import MOST_OFF, Copies, Fitting, Trial
+from autoshard.passes.cheaper_copies import faster_copy, let_cheaper_go, take_better
+from autoshard.passes.fitting import MOST_OFF, Copies, Fitting, Trial, Trials
 from autoshard.passes.host_offload import offload_planned
 from autoshard.passes.least_memory import LeastMemory
 from autoshard.passes.memory_limit import MEMORY_MARGIN, memory_limit_of, read_bytes_text
@@ -67,13 +68,17 @@ from autoshard.rewrites.recomputation.kept import check_gathers, keep_gathered, 
 from autoshard.rewrites.recomputation.marks import has_switches, keep_marked
 from autoshard.rewrites.recomputation.question import Rules
 
+_ERASE_UNREAD = nested(
+    ("builtin.module", "func.func"), "trivial-dce", "recursive=false remove-blocks=false"
+)
+
 
 @dataclass(frozen=True)
 class Recompute(Pass):
     """Compute values again instead of keeping them, so that a planned module fits the memory.
 
-    Or send them to the host and back, where it is told to. The cheapest set that is found. A module
-    that fits stays as it is.
+    Or send them to the host and back, where it is told to. The cheapest set that is found. Of a
+    module that fits values go where that makes the step faster.
     """
 
     name: ClassVar[str] = "autoshard-recompute"
@@ -232,6 +237,12 @@ class FittedPlans:
         """With nothing decided."""
         return self._given.step_seconds
 
+    @property
+    def is_small(self) -> bool:
+        """Is it written far more often than once for each limit?"""
+        with self._building():
+            return self.copies.most_rungs > 0
+
     def may_fit(self, limit: float) -> bool:
         """Could it fit so many bytes? By an estimate that lets go all that waits, at no cost."""
         if self.peak_bytes <= limit or not self.options.decides:
@@ -243,7 +254,12 @@ class FittedPlans:
         return least <= MOST_OFF * limit
 
     def within(
-        self, limit: float, most_seconds: float = inf, most_estimated: float = inf
+        self,
+        limit: float,
+        most_seconds: float = inf,
+        most_estimated: float = inf,
+        *,
+        aim: float | None = None,
     ) -> Recomputed:
         """What fits so many bytes on one device; see ``recomputed_module``.
 
@@ -252,6 +268,7 @@ class FittedPlans:
             most_seconds: Slower steps are of no use.
             most_estimated: Nor are those that an estimate finds slower than this, as it does for
                 another plan of the program.
+            aim: Bytes to keep within, if that can be; None: those that are usual.
 
         Raises:
             DoesNotFitError: Nothing makes the step fit.
@@ -260,15 +277,29 @@ class FittedPlans:
         with self._building():
             trial = self._given
             if self.options.decides and trial.peak_bytes > limit:
-                fitting = Fitting(self.copies, self._aim(limit), limit, most_seconds)
-                rules = self._rules
+                rules, aim = self._rules, self._aim(limit) if aim is None else aim
+                is_small = self.is_small and bool(rules.besides(self.copies.block))
+                trials: Trials | None = {} if is_small else None
+                fitting = Fitting(self.copies, aim, limit, most_seconds, trials)
                 if fitting.is_estimated_slower(rules, most_estimated):
                     raise SlowerPlanError("another plan of it is faster by an estimate.")
                 found = _fit(self._given, fitting, rules)
+                if is_small:  # more is written than estimated: from there, too
+                    other = Fitting(self.copies, aim, limit, trials=trials)
+                    _fit(self._given, other, replace(rules, by_kernels=False))
+                    take_better(fitting, other)
+                    found = fitting.best
                 if found is None:
                     raise self._not_within(fitting, limit)
                 return self._finished(found, limit, fitting.least_without_host)
-            return self._finished(trial, limit)
+            return self._finished(self._faster(limit) or trial, limit)
+
+    def _faster(self, limit: float) -> Trial | None:
+        """What takes less time with values computed again that need not be; None: nothing does."""
+        if self.options.choose != "auto":
+            return None
+        found = faster_copy(self.copies, limit, self._rules)
+        return found if found is not None and found.step_seconds < self.step_seconds else None
 
     @property
     def _rules(self) -> Rules:
@@ -296,11 +327,6 @@ class FittedPlans:
             if trial is None:
                 raise self._not_within(least, limit)
             return self._finished(trial, limit, least.least_without_host)
-
-    def as_given(self) -> Recomputed:
-        """With nothing decided."""
-        with self._building():
-            return self._finished(self._given, inf)
 
     def _not_within(self, fitting: Fitting, limit: float) -> DoesNotFitError:
         """The error of a limit, with what was found that needs least."""
@@ -371,6 +397,8 @@ class FittedPlans:
     def written(self, choice: Choice, wanted: float, rules: Rules) -> Recomputed:
         """A copy rewritten to need so many bytes; it may need more, or less.
 
+        Where it is dearer than estimated it is decided again, as ``within`` does.
+
         Args:
             choice: What is decided.
             wanted: Bytes on one device.
@@ -379,6 +407,8 @@ class FittedPlans:
         with self._building():
             fitting = Fitting(self.copies, wanted, wanted)
             fitting.write(choice, wanted, rules)
+            let_cheaper_go(fitting, rules)
+            decide_again(fitting)
             fitting.improve(rules)
             assert fitting.closest is not None
             return self._finished(fitting.closest, wanted)
@@ -491,7 +521,7 @@ def flatten(module: mlir.Module) -> None:
     """Inline calls, and erase what nobody reads, which compilers leave out."""
     with module.context, mlir.Location.unknown():
         inline_calls(module)
-        erase_unread(main_function(module).regions[0].blocks[0])
+        run_native(module, _ERASE_UNREAD, verify=False)
 
 
 def is_flat(module: mlir.Module) -> bool:
@@ -527,6 +557,7 @@ def _fit(given: Trial, fitting: Fitting, rules: Rules) -> Trial | None:
             without_host = fitting.try_with(replace(rules, host=False), others=True)
         fitting.try_with(replace(rules, again=False), others=True)
     fitting.reach(rules)
+    let_cheaper_go(fitting, rules)
     decide_again(fitting)
     fitting.let_more_go()
     fitting.try_less(rules)

@@ -37,7 +37,7 @@ from autoshard.planned.module import read_boundary
 from autoshard.planned.summary import PlanSummary, SumsReducedOnce
 from autoshard.planned.write import mesh_of, write_plan
 from autoshard.rewrites.reduce_once.blocks import Blocks, sharding_of
-from autoshard.rewrites.reduce_once.chains import WHILE, Chain, chains_of
+from autoshard.rewrites.reduce_once.chains import SUMMING, WHILE, Chain, chains_of
 from autoshard.rewrites.reduce_once.write import write_chains
 from autoshard.sharding import Mesh
 
@@ -162,7 +162,7 @@ class SumsOnce:
         self._made: dict[int, _Made] = {}
         """What of that is still there."""
         with module.context, mlir.Location.unknown(), no_collection():
-            copy = _Copy.of(module) if _has_loops(module) else None
+            copy = _Copy.of(module) if _may_have_chains(module) else None
             if copy is not None and copy.chains:
                 self._sums, self._copy = _Sums.of(copy, self._cost(copy.module)), copy
 
@@ -286,10 +286,29 @@ def _half_hidden_seconds(summary: PlanSummary) -> float:
     return summary.step_seconds if scheduled is None else (summary.step_seconds + scheduled) / 2
 
 
-def _has_loops(module: mlir.Module) -> bool:
-    """In one of its functions."""
-    blocks = (function.regions[0].blocks[0] for function in functions_of(module).values())
-    return any(op.operation.name == WHILE for block in blocks for op in block)
+def _may_have_chains(module: mlir.Module) -> bool:
+    """Do loops add something up? Those that do not, as of random numbers, need no copy."""
+    functions = functions_of(module)
+    if len(functions) == 1:
+        return bool(chains_of(main_function(module), mesh_of(module).without_unit_axes()))
+    adding: dict[str, bool] = {}
+
+    def adds_in(block: mlir.Block) -> bool:
+        return any(adds(op.operation) for op in block.operations)
+
+    def adds(op: mlir.Operation) -> bool:
+        if op.name in SUMMING:
+            return True
+        if op.name != "func.call":
+            return any(adds_in(block) for region in op.regions for block in region.blocks)
+        callee = mlir.FlatSymbolRefAttr(op.attributes["callee"]).value
+        if callee not in adding:
+            adding[callee] = any(map(adds_in, functions[callee].regions[0].blocks))
+        return adding[callee]
+
+    blocks = (function.regions[0].blocks[0] for function in functions.values())
+    loops = (op.operation for block in blocks for op in block if op.operation.name == WHILE)
+    return any(adds_in(loop.regions[1].blocks[0]) for loop in loops)
 
 
 @dataclass

@@ -168,7 +168,7 @@ def _cost_of(given: GivenPlan, cluster: Cluster, overlap: float) -> _core.CorePl
 def estimated(costed: Costed, *, overlap: float = 0.0) -> Costed:
     """The plan of a search by the estimate of its module, as ``cost_of_module`` finds it.
 
-    Within a limit of memory the search knows of more than the module says.
+    The search may know of more than the module says, as within a limit of memory.
     """
     plan = costed.plan
     found = _core.estimate(
@@ -178,6 +178,7 @@ def estimated(costed: Costed, *, overlap: float = 0.0) -> Costed:
         value_sharding=plan.value_sharding,
         strategies=plan.strategies,
         op_strategy=plan.op_strategy,
+        known=plan,
     )
     return replace(costed, plan=found)
 

@@ -16,6 +16,7 @@ from itertools import pairwise
 
 from autoshard.errors import DoesNotFitError
 from autoshard.ir import new_context, parse_bytes, print_module
+from autoshard.passes.memory_limit import MEMORY_MARGIN
 from autoshard.passes.recompute import FittedPlans, Recompute, Recomputed, rules_of
 from autoshard.passes.recursive_programming import PlannedProgram, ReadProgram
 from autoshard.planned.summary import PlanSummary
@@ -116,8 +117,8 @@ class _Base:
 
     @cached_property
     def plan(self) -> FrontierPlan:
-        """With nothing let go."""
-        return _stored(self._job, self._written().as_given(), math.inf)
+        """With nothing let go but what is cheaper computed again."""
+        return _stored(self._job, self._written().within(float(ALL_MEMORY)), math.inf)
 
     @cached_property
     def fits(self) -> FittedPlans:
@@ -246,12 +247,38 @@ class FrontierSearch:
                 break
             tried.append(limit)
             self.plan_within(limit)
+        self._polish()
         found = unbeaten(self.plans)
         useful = [base for plan, base in self._written if any(plan is one for one in found)]
         for base in self._bases:
             if base not in useful:
                 base.forget()
         return found
+
+    def _polish(self) -> None:
+        """Plan within the bytes of some plans as for that limit alone.
+
+        Those of small programs, as what is written tells more of them than estimates do, and those
+        that are slower than what lies between their neighbours.
+        """
+        base, found = self._bases[0], unbeaten(self.plans)
+        slow = [
+            one
+            for more, one, less in zip(found, found[1:], found[2:], strict=False)
+            if _WORTH * one.step_seconds > _between(more, less, one.peak_bytes)
+        ]
+        for plan in found:
+            if base.peak_bytes > plan.peak_bytes and (plan in slow or base.fits.is_small):
+                self._plan_alone(base, plan.peak_bytes)
+
+    def _plan_alone(self, base: _Base, limit: float) -> None:
+        """As ``FittedPlans.within`` plans for one limit, if that fits."""
+        try:
+            made = base.fits.within(limit, aim=(1 - MEMORY_MARGIN) * limit)
+        except DoesNotFitError:
+            return  # what fits has other arguments on the host, or is cut otherwise
+        self.plans.append(_stored(self.job, made, limit))
+        self._written.append((self.plans[-1], base))
 
     def plans_within(self, limit: float) -> list[FrontierPlan]:
         """All that fit a limit, after planning for it."""
@@ -385,6 +412,12 @@ def unbeaten(plans: Iterable[FrontierPlan]) -> list[FrontierPlan]:
         if not kept or plan.peak_bytes < (1 - _LEAST_SAVING) * kept[-1].peak_bytes:
             kept.append(plan)
     return kept
+
+
+def _between(more: FrontierPlan, less: FrontierPlan, peak: float) -> float:
+    """Seconds of a step with so many bytes, on the line between two plans."""
+    share = (more.peak_bytes - peak) / (more.peak_bytes - less.peak_bytes)
+    return more.step_seconds + share * (less.step_seconds - more.step_seconds)
 
 
 def _limit_between(plans: Sequence[FrontierPlan], tried: Sequence[float]) -> float | None:

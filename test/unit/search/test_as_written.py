@@ -5,14 +5,14 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-import jax
-import jax.numpy as jnp
+import attention_layers
 import pytest
 
 import autoshard
 from autoshard.passes import fitting, recompute
 from autoshard.passes.as_written import decide_again
 from autoshard.passes.fitting import Outcome
+from autoshard.rewrites.recomputation.block import Block
 from autoshard.rewrites.recomputation.decision import Answer, Fate
 from autoshard.rewrites.recomputation.question import Dearer, Rules
 
@@ -27,13 +27,16 @@ class Choices:
         self.written = [written for _, written in seconds.values()]
         self.asked: list[int] = []
         self.copies = SimpleNamespace(
-            first=SimpleNamespace(step_seconds=100.0), beside=0.0, choice=self.choice
+            first=SimpleNamespace(step_seconds=100.0),
+            beside=0.0,
+            without=2 * AIM,
+            choice=self.choice,
         )
         self.aim = AIM
         self.best: Any = None
         self.write(self.choice(AIM, Rules()), AIM, Rules())
 
-    def choice(self, wanted: float, rules: Rules, dearer: Dearer | None = None) -> Any:
+    def choice(self, wanted: float, rules: Rules, dearer: Dearer | None = None, **_: Any) -> Any:
         def answer(chosen: dict[int, Fate]) -> Answer:
             adds = [(dearer or {}).get((one, Fate.AGAIN), 0.0) for one in chosen]
             return Answer(0.0, sum(self.estimated[one] for one in chosen) + sum(adds))
@@ -78,34 +81,16 @@ def test_others_are_written_where_the_first_ones_are_dearer_than_expected(
     assert choices.asked == written
 
 
-def _attention_step(weights: Any, x: Any) -> Any:
-    def loss(weights: Any) -> Any:
-        h = x
-        for one in weights:
-            q, k, v = (jnp.einsum("bsd,dhk->bshk", h, one[name]) for name in "qkv")
-            scores = jnp.einsum("bqhk,bshk->bhqs", q / 8, k)
-            shares = jax.nn.softmax(scores)
-            h = h + jnp.einsum("bhqs,bshk,hkd->bqd", shares, v, one["o"])
-            h = h + jax.nn.gelu(h @ one["up"], approximate=False) @ one["down"]
-        return jnp.mean(h.astype(jnp.float32) ** 2)
-
-    return jax.tree.map(lambda w, g: w - 0.1 * g, weights, jax.grad(loss)(weights))
-
-
-def _narrow(*shape: int) -> jax.ShapeDtypeStruct:
-    return jax.ShapeDtypeStruct(shape, jnp.bfloat16)
-
-
 def test_a_step_is_shorter_where_others_go_than_what_is_dearer_as_written(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Scores that are computed again add more than those that they are copies of."""
+    """Scores that are computed again add more than those that they are copies of, where nobody
+    looks at the kernels of copies before."""
+    monkeypatch.setattr(Block, "seconds_besides", lambda *_: {})
     # Single changes and smaller limits find that, too.
     monkeypatch.setattr(fitting, "_MOST_OPS_IMPROVED", 0)
     monkeypatch.setattr(fitting, "_MOST_OPS_COSTED", 0)
-    heads = {name: _narrow(256, 4, 64) for name in "qkv"}
-    one = heads | {"o": _narrow(4, 64, 256), "up": _narrow(256, 1024), "down": _narrow(1024, 256)}
-    step: Any = (_attention_step, [one] * 6, _narrow(16, 256, 256))
+    step = attention_layers.step_of(6)
     limit = int(0.8 * autoshard.plan(*step, cluster="v5e:1x1").peak_bytes)
 
     def fitted() -> autoshard.Plan:

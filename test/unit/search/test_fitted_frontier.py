@@ -8,6 +8,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import attention_layers
 import jax
 import jax.numpy as jnp
 import optax
@@ -72,9 +73,20 @@ def test_each_is_slower_and_needs_less_than_the_one_before() -> None:
 
 
 def test_none_is_slower_than_a_plan_within_its_bytes() -> None:
-    for point in found().points[1:-1:2]:
+    for point in found().points:
         plan = planned(memory_limit=point.peak_bytes)
-        assert point.step_seconds <= 1.001 * plan.step_seconds
+        assert point.step_seconds <= plan.step_seconds
+
+
+@pytest.mark.parametrize("cluster", ["v5e:1x1", "h100:1"])
+def test_none_is_slower_where_copies_share_kernels_with_their_readers(cluster: str) -> None:
+    layers = attention_layers.step_of(4)
+    points = autoshard.plan(*layers, cluster=cluster, recompute="auto").frontier().points
+    assert len(points) > 4
+    for point in points[::2]:
+        limit = point.peak_bytes
+        plan = autoshard.plan(*layers, cluster=cluster, recompute="auto", memory_limit=limit)
+        assert point.step_seconds <= plan.step_seconds
 
 
 def test_values_are_let_go_only_where_that_is_allowed() -> None:

@@ -6,6 +6,7 @@ from math import inf
 from types import SimpleNamespace
 from typing import Any
 
+import attention_layers
 import jax
 import jax.numpy as jnp
 import pytest
@@ -18,6 +19,7 @@ from autoshard.errors import DoesNotFitError, SlowerPlanError
 from autoshard.frontend import planning
 from autoshard.ir.inline import bytes_of
 from autoshard.passes import fitting, recompute
+from autoshard.passes.bracket import Bracket
 from autoshard.passes.recursive_programming import (
     PlannedProgram,
     ReadProgram,
@@ -261,7 +263,9 @@ def test_the_margin_is_not_given_up_where_far_more_is_missing(
 def test_more_goes_than_has_to_where_that_makes_the_step_shorter(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Scores and their copies in bfloat16 are stored nowhere once both are computed again."""
+    """Scores and their copies in bfloat16 are stored nowhere once both are computed again, where
+    nobody looks at the kernels of copies before."""
+    monkeypatch.setattr(Block, "seconds_besides", lambda *_: {})
     # Single changes and smaller limits find that, too.
     monkeypatch.setattr(fitting, "_MOST_OPS_IMPROVED", 0)
     monkeypatch.setattr(fitting, "_MOST_OPS_COSTED", 0)
@@ -362,7 +366,7 @@ def test_bytes_are_asked_for_between_those_that_fit_and_those_that_do_not() -> N
     def choice(seconds: float) -> Any:
         return SimpleNamespace(effect=SimpleNamespace(answer=Answer(0.0, seconds)))
 
-    tried = fitting._Bracket()
+    tried = Bracket()
     tried.add(100.0, choice(1.0), -20.0)
     assert (tried.inside(80.0), tried.gain) == (80.0, inf)
     tried.add(60.0, choice(3.0), 20.0)
@@ -402,6 +406,33 @@ def test_a_larger_limit_gives_no_slower_step_where_what_is_written_tells() -> No
     assert steps == sorted(steps)
 
 
+def test_a_larger_limit_gives_no_slower_step_where_copies_share_kernels() -> None:
+    step, options = attention_layers.step_of(6), {"cluster": "h100:1"}
+    free = autoshard.plan(*step, **options).peak_bytes
+    steps = [
+        autoshard.plan(
+            *step, recompute="auto", memory_limit=int(share * free) + 1, **options
+        ).step_seconds
+        for share in (1.1, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4)
+    ]
+    assert steps == sorted(steps)
+
+
+@pytest.mark.parametrize("share", [0.9, 0.7, 0.5])
+def test_a_step_that_fits_is_no_slower_than_one_within_less_memory(share: float) -> None:
+    """Scores and what they become are stored nowhere once both are computed again."""
+    weights = [(jax.ShapeDtypeStruct((64, 64), jnp.float32),) * 3] * 6
+    x = jax.ShapeDtypeStruct((8, 1024, 64), jnp.float32)
+    step, options = (_attention_step, weights, x), {"cluster": "v5p:1x1x1"}
+    free = autoshard.plan(*step, **options)
+    limit = int(share * free.peak_bytes)
+    less = autoshard.plan(*step, recompute="auto", memory_limit=limit, **options)
+    all_of_it = autoshard.plan(*step, recompute="auto", **options)
+    assert all_of_it.step_seconds <= less.step_seconds < free.step_seconds
+    assert all_of_it.summary is not None
+    assert all_of_it.summary.recomputed
+
+
 @pytest.mark.parametrize(
     ("other", "is_better"),
     [((960.0, 0.9), True), ((960.0, 0.97), False), ((1010.0, 0.5), False), ((800.0, 1.0), False)],
@@ -425,7 +456,7 @@ def test_what_needs_too_much_and_is_too_slow_is_rewritten_once(
     step, options = _gated(6, 512, 32_768), {"cluster": "h100:4", "donate_argnums": 0}
     free = autoshard.plan(*step, **options)
     written: list[float] = []
-    add = fitting.Fitting._add
+    add = fitting.Fitting.add
 
     def told(self: fitting.Fitting, trial: fitting.Trial) -> None:
         written.append(trial.peak_bytes)
@@ -444,7 +475,7 @@ def test_what_needs_too_much_and_is_too_slow_is_rewritten_once(
             )
 
     monkeypatch.setattr(planning, "with_switches", lambda error, *_: error)
-    monkeypatch.setattr(fitting.Fitting, "_add", told)
+    monkeypatch.setattr(fitting.Fitting, "add", told)
     with pytest.raises(DoesNotFitError):
         planned_within(inf)
     before = len(written)

@@ -7,7 +7,7 @@ Positions are those of the ops in the block (passes/recomputation/block.h).
 from __future__ import annotations
 
 from bisect import insort
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from copy import copy
 from functools import cached_property
 
@@ -19,6 +19,15 @@ from autoshard.planned.host_traffic import host_link
 from autoshard.planned.summarize import line_of, main_values
 from autoshard.rewrites.numbering import has_effect
 from autoshard.rewrites.recomputation.plan_costs import HELD, PlanCosts, is_index
+
+_LEAST_LOOKED_AT = 0.005
+"""Share of the peak: of fewer bytes equal values are not looked at for the kernels of copies."""
+
+_LEAST_ROUNDS, _MOST_ROUNDS = 2, 8
+"""How often kernels are found again for that, with another one of equal values each time."""
+
+_OPS_LOOKED_AT = 20_000
+"""More often than least in smaller programs: so many ops."""
 
 
 def blocks_of(costed: Costed) -> list[mlir.Block]:
@@ -62,6 +71,7 @@ class Block:
         self._signatures: dict[int, tuple[object, ...]] = {}
         self._texts: dict[int, tuple[str, ...]] = {}
         self._lines: dict[mlir.Location, str | None] = {}
+        self._besides: dict[tuple[bool, bool], Mapping[int, float]] = {}
 
     def on(self, module: mlir.Module) -> Block:
         """The block in a copy of the module, to rewrite it there.
@@ -162,6 +172,48 @@ class Block:
             costs.op_strategy[made.in_program] if made.in_program >= 0 else -1,
             tuple(core.value(v).maker < 0 for v in core.operands(value.maker)),
         )
+
+    def seconds_besides(self, keep_sent: bool, keep_parameters: bool) -> Mapping[int, float]:
+        """Seconds that values add to a step where they are computed again, by their numbers,
+        besides what the ops take where they stand: copies may be parts of other kernels.
+
+        Only those of ``main`` are looked at, of equal layers one for all of them; others in small
+        programs alone.
+        """
+        key = keep_sent, keep_parameters
+        if key not in self._besides:
+            self._besides[key] = self._seconds_besides(*key) if self.number == 0 else {}
+        return self._besides[key]
+
+    def _seconds_besides(self, keep_sent: bool, keep_parameters: bool) -> dict[int, float]:
+        alike: dict[tuple[object, ...], list[_core.Dropped]] = {}
+        for gap in self.gaps:
+            alike.setdefault(self.signature(gap.value.number), []).append(gap.value)
+        costed, least = self.costed, _LEAST_LOOKED_AT * max(self.live_bytes, default=0.0)
+        rounds = _OPS_LOOKED_AT // max(1, costed.imported.program.num_ops)
+        fewest = 1 if rounds >= _MOST_ROUNDS else 2
+        groups = [
+            values
+            for values in alike.values()
+            if len(values) >= fewest
+            and sum(self.core.value(one.number).bytes for one in values) >= least
+        ]
+        if not groups:
+            return {}
+        found = self.costs.blocks.seconds_besides(
+            self.core,
+            costed.plan,
+            costed.cluster.to_core(costed.mesh, 0.0),
+            groups,
+            keep_sent=keep_sent,
+            keep_parameters=keep_parameters,
+            num_rounds=min(max(rounds, _LEAST_ROUNDS), _MOST_ROUNDS),
+        )
+        return {
+            value.number: seconds
+            for values, seconds in zip(groups, found, strict=True)
+            for value in values
+        }
 
     @cached_property
     def gaps(self) -> list[_core.Gap]:

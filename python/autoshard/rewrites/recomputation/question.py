@@ -55,6 +55,14 @@ class Rules:
     """Not the results of collectives are computed again."""
     keep_parameters: bool = False
     """Nor what is made of parameters alone."""
+    by_kernels: bool = True
+    """Are copies priced by the kernels that they are parts of? Else as what they are copies of."""
+
+    def besides(self, block: Block) -> Mapping[int, float]:
+        """See ``Block.seconds_besides``."""
+        if not (self.again and self.by_kernels):
+            return {}
+        return block.seconds_besides(self.keep_sent, self.keep_parameters)
 
 
 Dearer = Mapping[tuple[int, Fate], float]
@@ -127,7 +135,7 @@ class BlockQuestion:
         ]
         self.apart: dict[int, Fate] = {}
         """Values that do not share the fate of their group."""
-        self._members = _Members(self.items, dearer or {})
+        self._members = _Members(self.items, self._besides(dearer or {}))
         self._linked = _linked(block) if rules.host or block.link.is_used else None
         self._effects = self._effects_of(self._members.all)
         self._no_stacks = StackChanges(block.core, self._linked, 0.0, [], [], [])
@@ -135,6 +143,15 @@ class BlockQuestion:
         self._all_freed = np.zeros(len(self.base) + 1)
         for points, sizes in self._freed:
             np.add.at(self._all_freed, points, sizes)
+
+    def _besides(self, dearer: Dearer) -> Dearer:
+        """The same with what copies are known to take less, or more, in their kernels."""
+        found = dict(dearer)
+        for number, seconds in self.rules.besides(self.block).items():
+            if seconds:
+                way = (number, Fate.AGAIN)
+                found[way] = found.get(way, 0.0) + seconds
+        return found
 
     @property
     def fates(self) -> Sequence[Sequence[Fate]]:
@@ -169,9 +186,12 @@ class BlockQuestion:
         return self.base - np.cumsum(freed)[:-1]
 
     def most_saved(self, item: int) -> float:
-        """See ``Question.most_saved``: a stack need not be written and read."""
+        """See ``Question.most_saved``: a stack need not be written and read, and copies may be
+        cheaper than originals."""
         one = self.items[item]
-        return self._moved_seconds(one.stack) if isinstance(one, Stacked) else 0.0
+        if isinstance(one, Stacked):
+            return self._moved_seconds(one.stack)
+        return self._members.most_saved(item)
 
     def effect(self, chosen: Chosen) -> Effect:
         """What decisions do."""
@@ -377,6 +397,11 @@ class _Members:
         codes = np.frombuffer(fates, np.uint8)
         return sum(float(seconds[codes == code].sum()) for code, seconds in self._dearer)
 
+    def most_saved(self, item: int) -> float:
+        """Seconds that the values of an item may take less than is estimated."""
+        first, end = self._of[item]
+        return sum(float(np.maximum(-of[first:end], 0.0).sum()) for _, of in self._dearer)
+
     def fates(self, chosen: Chosen, apart: Mapping[int, Fate]) -> bytes:
         """A code of each: that of its item, or of its own if others of the item go."""
         fates = bytearray(len(self.all))
@@ -426,13 +451,16 @@ def points_outside_loops(block: Block) -> np.ndarray:
 def groups_of(block: Block, live: np.ndarray, limit: float, rules: Rules) -> list[Group]:
     """Values that wait while memory is short, those of equal layers together.
 
-    In the order of the program.
+    And those of which copies are known to be cheaper than they. In the order of the program.
     """
     too_full = np.flatnonzero(live > limit)
+    besides = rules.besides(block)
     found: dict[tuple[object, ...], list[Dropped]] = {}
     for gap in block.gaps:
         number = gap.value.number
-        if block.core.value(number).bytes < limit * _SMALLEST or not _waits(gap, too_full):
+        if block.core.value(number).bytes < limit * _SMALLEST:
+            continue
+        if besides.get(number, 0.0) >= 0 and not _waits(gap, too_full):
             continue
         fates = _fates(block, number, rules)
         if fates:

@@ -26,6 +26,9 @@ from autoshard.sharding.text import OpStrategy
 
 WHILE = "stablehlo.while"
 
+SUMMING = frozenset(("stablehlo.dot_general", "stablehlo.reduce", "stablehlo.scatter"))
+"""Ops that may leave parts of a sum on devices."""
+
 Slot = tuple[mlir.Operation, int]
 """A loop, and the number of a value that it carries; or an op, and the number of an operand."""
 

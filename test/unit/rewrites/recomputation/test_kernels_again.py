@@ -1,0 +1,92 @@
+"""What values add to a step that are computed again, by the kernels of their copies."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+
+import attention_layers
+import pytest
+
+import autoshard
+from autoshard.cluster import Cluster
+from autoshard.ir import mlir, new_context, parse_bytes
+from autoshard.passes.fitting import Copies, Fitting
+from autoshard.passes.recompute import FittedPlans, Recompute
+from autoshard.rewrites.recomputation.choice import Choice
+from autoshard.rewrites.recomputation.decision import Fate
+from autoshard.rewrites.recomputation.question import BlockQuestion, Group, Rules
+
+CLUSTERS = ("v5e:1x1", "h100:1")
+
+
+@dataclass(frozen=True)
+class Again:
+    """One of several equal values, which alone is computed again; seconds that it adds."""
+
+    op: str
+    by_ops: float
+    """If copies take what originals do."""
+    estimated: float
+    written: float
+
+
+@lru_cache(maxsize=1)
+def _copies(cluster: str) -> Copies:
+    plan = autoshard.plan(*attention_layers.step_of(6), cluster=cluster)
+    module = parse_bytes(plan.bytecode, new_context(), "plan")
+    return FittedPlans(module, Cluster.of(cluster), Recompute(choose="auto")).copies
+
+
+def _again(cluster: str) -> Iterator[Again]:
+    """Those of which it is known that their copies are in other kernels."""
+    copies = _copies(cluster)
+    with copies.first.module.context, mlir.Location.unknown():
+        block, limit, rules = copies.block, 0.6 * copies.without, Rules()
+        besides = block.seconds_besides(False, False)
+        question = BlockQuestion(block, limit, rules)
+        for number, item in enumerate(question.items):
+            assert isinstance(item, Group)
+            first, *others = item.members
+            if not besides.get(first.number):
+                continue
+            question.apart = {one.number: Fate.KEEP for one in others}
+            chosen = {number: Fate.AGAIN}
+            choice = Choice(question, chosen, question.effect(chosen))
+            seconds = choice.effect.answer.seconds
+            outcome = Fitting(copies, limit, limit).write(choice, limit, rules)
+            yield Again(
+                block.ops[block.core.value(first.number).maker].name,
+                seconds - besides[first.number],
+                seconds,
+                outcome.step_seconds - copies.first.step_seconds,
+            )
+
+
+def test_shares_are_computed_in_both_matmuls_and_stored_for_neither() -> None:
+    (shares,) = (one for one in _again("h100:1") if one.op == "stablehlo.divide")
+    assert shares.estimated == pytest.approx(shares.written, rel=1e-6)
+    assert shares.written < shares.by_ops / 4
+
+
+def test_scores_are_stored_for_a_row_of_maxima_and_read_by_more_than_they_were() -> None:
+    dearer = (one for one in _again("v5e:1x1") if one.estimated > one.by_ops + 1e-5)
+    (scores,) = (one for one in dearer if one.op == "stablehlo.dot_general")
+    assert scores.estimated == pytest.approx(scores.written, rel=1e-6)
+
+
+@pytest.mark.parametrize("cluster", CLUSTERS)
+def test_estimates_by_kernels_are_closer_than_those_by_ops(cluster: str) -> None:
+    found = list(_again(cluster))
+    assert len(found) >= 3
+    by_ops = sum(abs(one.by_ops - one.written) for one in found)
+    assert sum(abs(one.estimated - one.written) for one in found) < by_ops / 2
+
+
+def test_what_is_known_of_copies_depends_on_no_limit() -> None:
+    block = _copies("h100:1").block
+    known = dict(block.seconds_besides(False, False))
+    assert known
+    assert block.seconds_besides(False, False) == known
+    assert block.seconds_besides(True, True) is not block.seconds_besides(False, False)
