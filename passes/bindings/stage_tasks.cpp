@@ -85,7 +85,7 @@ void bind_stage_tasks(nb::module_& module) {
           "__init__",
           [](TaskReader* self, const nb::bytes& bytecode) {
             new (self)
-                TaskReader{importer::read_bytecode({bytecode.c_str(), bytecode.size()})};
+                TaskReader{importer::read_bytecode({bytecode.c_str(), bytecode.size()}), {}};
           },
           "bytecode"_a)
       .def(

@@ -215,6 +215,8 @@ bool takes_fused(const FusionInput& input, std::int32_t op, std::int32_t operand
     case Work::indexed:
       // A dynamic update slice computes what it writes.
       return operand == 1 && (!has_indices(rule) || input.rules.index_bytes > 0);
+    case Work::attention:
+    case Work::attention_gradient:
     case Work::other:
     case Work::kernel:
       return false;
