@@ -8,7 +8,7 @@ may be cheaper.
 from __future__ import annotations
 
 from autoshard.passes.fitting import Fitting, Outcome
-from autoshard.rewrites.recomputation.choice import Choice, added
+from autoshard.rewrites.recomputation.choice import Choice, price
 from autoshard.rewrites.recomputation.decision import Fate
 
 _MOST_ROUNDS = 2
@@ -41,9 +41,7 @@ def decide_again(fitting: Fitting) -> None:
             return
         if is_too_large:
             wanted -= outcome.peak_bytes - (1 - _CLOSE) * fitting.aim
-        choice = fitting.copies.choice(
-            wanted, rules, dearer=dearer, though_it_fits=wanted >= fitting.copies.without
-        )
+        choice = fitting.copies.choice(wanted, rules, dearer=dearer)
         now, answer = fitting.best, choice.effect.answer
         if answer.excess > 0 or now is None:
             return
@@ -53,12 +51,12 @@ def decide_again(fitting: Fitting) -> None:
 
 
 def learn(choice: Choice, more: float, dearer: dict[tuple[int, Fate], float]) -> bool:
-    """Share seconds that nobody expected among decisions, by what each was expected to change.
+    """Share seconds that nobody expected among decisions, by what each was expected to add.
 
     Returns:
-        Was any expected to change something?
+        Was any expected to add something?
     """
-    prices = {number: abs(added(choice, number)) for number in choice.chosen}
+    prices = {number: price(choice, number) for number in choice.chosen}
     total = sum(prices.values())
     if total <= 0:
         return False

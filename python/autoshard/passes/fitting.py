@@ -73,7 +73,7 @@ _MOST_OPS_IMPROVED = 3_000
 """Ops of all modules that are rewritten to change single decisions, at most: a step of 50 ops is
 rewritten 60 times, in half a second; one of 3,000 not at all."""
 
-LEAST_GAIN = 0.002
+_LEAST_GAIN = 0.002
 """Share of a step that is not worth another rewritten module."""
 
 _LEAST_RUNG = 0.3
@@ -193,7 +193,6 @@ class Copies:
         is_useless: Callable[[np.ndarray, float], bool] | None = None,
         most_seconds: float = inf,
         dearer: Dearer | None = None,
-        though_it_fits: bool = False,
     ) -> Choice:
         """What is decided for ``main`` so that so many bytes are needed; see ``choose``."""
         return choose(
@@ -203,7 +202,6 @@ class Copies:
             is_useless=is_useless,
             most_seconds=most_seconds,
             dearer=dearer,
-            though_it_fits=though_it_fits,
         )
 
     def least_bytes(self, limit: float, rules: Rules) -> float:
@@ -404,7 +402,7 @@ class Fitting:
                 aim = wanted = self.limit  # where less is asked for, other values are chosen
                 continue
             tried.add(wanted, choice, aim - peak)
-            if tried.gain <= LEAST_GAIN * self.copies.first.step_seconds:
+            if tried.gain <= _LEAST_GAIN * self.copies.first.step_seconds:
                 break
             before, wanted = wanted, wanted + aim - peak - _CLOSE / 2 * aim
             if fits and peak <= aim and wanted >= self.copies.without:
@@ -534,6 +532,12 @@ class Fitting:
             return
         if self.best is None or self._is_better(trial, self.best):
             self.best = trial
+
+    def take_better(self, other: Fitting) -> None:
+        """Take what others decided for the same limit, where that is better."""
+        for trial in (other.least, other.least_without_host, other.closest, other.best):
+            if trial is not None and trial is not self.copies.first:
+                self.add(trial)
 
     def _is_better(self, trial: Trial, other: Trial) -> bool:
         return trial.rank(self.aim, self.limit) < other.rank(self.aim, self.limit)

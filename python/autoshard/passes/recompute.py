@@ -47,7 +47,6 @@ from autoshard.ir.module import functions_of
 from autoshard.ir.native import nested, run_native
 from autoshard.passes.as_written import decide_again
 from autoshard.passes.base import Pass
-from autoshard.passes.cheaper_copies import faster_copy, let_cheaper_go, take_better
 from autoshard.passes.fitting import MOST_OFF, Copies, Fitting, Trial, Trials
 from autoshard.passes.host_offload import offload_planned
 from autoshard.passes.least_memory import LeastMemory
@@ -77,8 +76,8 @@ _ERASE_UNREAD = nested(
 class Recompute(Pass):
     """Compute values again instead of keeping them, so that a planned module fits the memory.
 
-    Or send them to the host and back, where it is told to. The cheapest set that is found. Of a
-    module that fits values go where that makes the step faster.
+    Or send them to the host and back, where it is told to. The cheapest set that is found. A module
+    that fits stays as it is.
     """
 
     name: ClassVar[str] = "autoshard-recompute"
@@ -287,19 +286,12 @@ class FittedPlans:
                 if is_small:  # more is written than estimated: from there, too
                     other = Fitting(self.copies, aim, limit, trials=trials)
                     _fit(self._given, other, replace(rules, by_kernels=False))
-                    take_better(fitting, other)
+                    fitting.take_better(other)
                     found = fitting.best
                 if found is None:
                     raise self._not_within(fitting, limit)
                 return self._finished(found, limit, fitting.least_without_host)
-            return self._finished(self._faster(limit) or trial, limit)
-
-    def _faster(self, limit: float) -> Trial | None:
-        """What takes less time with values computed again that need not be; None: nothing does."""
-        if self.options.choose != "auto":
-            return None
-        found = faster_copy(self.copies, limit, self._rules)
-        return found if found is not None and found.step_seconds < self.step_seconds else None
+            return self._finished(trial, limit)
 
     @property
     def _rules(self) -> Rules:
@@ -407,7 +399,6 @@ class FittedPlans:
         with self._building():
             fitting = Fitting(self.copies, wanted, wanted)
             fitting.write(choice, wanted, rules)
-            let_cheaper_go(fitting, rules)
             decide_again(fitting)
             fitting.improve(rules)
             assert fitting.closest is not None
@@ -557,7 +548,6 @@ def _fit(given: Trial, fitting: Fitting, rules: Rules) -> Trial | None:
             without_host = fitting.try_with(replace(rules, host=False), others=True)
         fitting.try_with(replace(rules, again=False), others=True)
     fitting.reach(rules)
-    let_cheaper_go(fitting, rules)
     decide_again(fitting)
     fitting.let_more_go()
     fitting.try_less(rules)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from math import isfinite
 from typing import Any
 
 import jax
@@ -51,7 +50,7 @@ def test_a_plan_that_is_estimated_slower_is_not_written_beside_a_loop_that_stack
     limit = 0.8 * plans.peak_bytes
     made = plans.within(limit)
     assert plans.copies.has_loops
-    assert isfinite(made.estimated_seconds)
+    assert made.estimated_seconds > plans.step_seconds
     with pytest.raises(SlowerPlanError, match="by an estimate"):
         plans.within(limit, most_estimated=made.estimated_seconds)
 

@@ -15,7 +15,7 @@ import autoshard
 from autoshard.cluster import Cluster
 from autoshard.errors import DoesNotFitError
 from autoshard.frontend import planning
-from autoshard.passes import fitting, recompute, recursive_programming
+from autoshard.passes import fitting, recursive_programming
 from autoshard.passes.fitting import Fitting, Trial
 from autoshard.planned.given_plan import Costed, cost_of_module
 from autoshard.rewrites.recomputation.block import Block
@@ -142,8 +142,6 @@ def test_rules_without_the_host_are_not_tried_where_nothing_went_there(
         return choose(block, limit, rules, **others)
 
     monkeypatch.setattr(fitting, "choose", counted)
-    # What is cheaper when it is computed again is tried alone besides.
-    monkeypatch.setattr(recompute, "let_cheaper_go", lambda *_: None)
     # Small programs are improved without the host besides.
     monkeypatch.setattr(fitting, "_MOST_OPS_IMPROVED", 0)
     monkeypatch.setattr(fitting, "_MOST_OPS_COSTED", 0)

@@ -177,6 +177,10 @@ class Block:
         """Seconds that values add to a step where they are computed again, by their numbers,
         besides what the ops take where they stand: copies may be parts of other kernels.
 
+        Only where they take more. By the kernels that are expected, copies of attention's shares
+        may take less, as parts of the matmuls that read them; compiled, such copies were kernels of
+        their own, and so were the sums behind them.
+
         Only those of ``main`` are looked at, of equal layers one for all of them; others in small
         programs alone.
         """
@@ -213,6 +217,7 @@ class Block:
             value.number: seconds
             for values, seconds in zip(groups, found, strict=True)
             for value in values
+            if seconds > 0
         }
 
     @cached_property

@@ -101,7 +101,6 @@ def choose(
     is_useless: Callable[[np.ndarray, float], bool] | None = None,
     most_seconds: float = inf,
     dearer: Dearer | None = None,
-    though_it_fits: bool = False,
 ) -> Choice:
     """The cheapest decisions found whose values fit ``limit`` bytes; or what comes closest.
 
@@ -115,7 +114,6 @@ def choose(
             all together leave so much; stacks are always decided.
         most_seconds: As of ``decide``.
         dearer: What some decisions add to a step besides what is estimated.
-        though_it_fits: As of ``decide``.
     """
     question = BlockQuestion(block, limit, rules, stacks_alone=stacks_alone, dearer=dearer)
     if question.pairs:
@@ -123,7 +121,7 @@ def choose(
     if is_useless is not None and is_useless(question.least_live(()), limit):
         return Choice(question, {}, question.effect({}))
     most_answers = max(50, _MOST_ANSWERS // max(1, len(block.ops)))
-    decision = decide(question, most_answers, most_seconds, though_it_fits=though_it_fits)
+    decision = decide(question, most_answers, most_seconds)
     if decision.answer.excess > 0 and decision.answer.seconds > most_seconds:
         return Choice(question, decision.chosen, question.effect(decision.chosen))
     if is_useless is not None and decision.answer.excess > 0:
@@ -208,17 +206,12 @@ def _rows(choice: Choice, fate: Fate) -> list[tuple[DecidedValue, list[Member]]]
     return rows
 
 
-def added(choice: Choice, number: int) -> float:
-    """Seconds that what was decided about a group or a stack adds to a step, given all others."""
-    rest = {item: fate for item, fate in choice.chosen.items() if item != number}
-    return choice.effect.answer.seconds - choice.question.answer(rest).seconds
-
-
 def price(choice: Choice, number: int) -> float:
     """Seconds that letting a group or a stack go adds to a step, given all other decisions."""
     question = choice.question
     if number in choice.chosen:
-        return max(0.0, added(choice, number))
+        rest = {item: fate for item, fate in choice.chosen.items() if item != number}
+        return max(0.0, choice.effect.answer.seconds - question.answer(rest).seconds)
     more = [{**choice.chosen, number: fate} for fate in question.fates[number]]
     least = min(question.answer(each).seconds for each in more)
     return max(0.0, least - choice.effect.answer.seconds)

@@ -95,13 +95,7 @@ class Decision:
     """Others that were found on the way, which may be better where parts of items are decided."""
 
 
-def decide(
-    question: Question,
-    most_answers: int,
-    most_seconds: float = inf,
-    *,
-    though_it_fits: bool = False,
-) -> Decision:
+def decide(question: Question, most_answers: int, most_seconds: float = inf) -> Decision:
     """What to keep, to compute again and to send to the host.
 
     Args:
@@ -109,20 +103,16 @@ def decide(
         most_answers: How often it is asked, at most, to improve on what greedy decisions found.
         most_seconds: Where something still has to go and decisions add more than this, nothing more
             is decided: what they add to a step is of no use to anybody.
-        though_it_fits: Is anything decided that saves seconds where nothing has to go?
     """
     search = _Search(question, most_seconds)
     nothing: dict[int, Fate] = {}
     best = search.answer(nothing)
-    if best.excess <= 0 and not though_it_fits:
+    if best.excess <= 0:
         return Decision(nothing, best, is_proven=True, others=[])
     may_suffice = question.least_excess(()) <= 0
     # Where nothing suffices, what relieves most is all that is asked for: others will go.
     orders = (True, False) if may_suffice else (False,)
     grown = [search.given_back(search.grown(per_second)) for per_second in orders]
-    savers = search.savers() if may_suffice else {}
-    if savers:
-        grown.append(search.given_back(search.grown(per_second=True, start=savers)))
     first = min(grown, key=search.answer)
     best = search.answer(first)
     if best.excess > 0 and best.seconds > most_seconds:
@@ -212,15 +202,6 @@ class _Search:
                     if taken.get((other, number), 0) < _MOST_PICKS:
                         heapq.heappush(waiting, (-inf, picks, other, number))
         return chosen
-
-    def savers(self) -> dict[int, Fate]:
-        """Decisions that save seconds, each alone: the best of each item."""
-        found: dict[int, tuple[float, Fate]] = {}
-        for item, fates in enumerate(self.question.fates):
-            if self.question.most_saved(item) > 0:
-                ways = [(self.answer({item: fate}).seconds, fate) for fate in fates]
-                found[item] = min(ways, key=lambda one: one[0])
-        return {item: fate for item, (seconds, fate) in found.items() if seconds < 0}
 
     def given_back(self, chosen: dict[int, Fate]) -> dict[int, Fate]:
         """Keep what need not go, the most expensive first."""

@@ -145,7 +145,7 @@ class BlockQuestion:
             np.add.at(self._all_freed, points, sizes)
 
     def _besides(self, dearer: Dearer) -> Dearer:
-        """The same with what copies are known to take less, or more, in their kernels."""
+        """The same with what copies are known to take more in their kernels."""
         found = dict(dearer)
         for number, seconds in self.rules.besides(self.block).items():
             if seconds:
@@ -186,12 +186,9 @@ class BlockQuestion:
         return self.base - np.cumsum(freed)[:-1]
 
     def most_saved(self, item: int) -> float:
-        """See ``Question.most_saved``: a stack need not be written and read, and copies may be
-        cheaper than originals."""
+        """See ``Question.most_saved``: a stack need not be written and read."""
         one = self.items[item]
-        if isinstance(one, Stacked):
-            return self._moved_seconds(one.stack)
-        return self._members.most_saved(item)
+        return self._moved_seconds(one.stack) if isinstance(one, Stacked) else 0.0
 
     def effect(self, chosen: Chosen) -> Effect:
         """What decisions do."""
@@ -397,11 +394,6 @@ class _Members:
         codes = np.frombuffer(fates, np.uint8)
         return sum(float(seconds[codes == code].sum()) for code, seconds in self._dearer)
 
-    def most_saved(self, item: int) -> float:
-        """Seconds that the values of an item may take less than is estimated."""
-        first, end = self._of[item]
-        return sum(float(np.maximum(-of[first:end], 0.0).sum()) for _, of in self._dearer)
-
     def fates(self, chosen: Chosen, apart: Mapping[int, Fate]) -> bytes:
         """A code of each: that of its item, or of its own if others of the item go."""
         fates = bytearray(len(self.all))
@@ -451,16 +443,13 @@ def points_outside_loops(block: Block) -> np.ndarray:
 def groups_of(block: Block, live: np.ndarray, limit: float, rules: Rules) -> list[Group]:
     """Values that wait while memory is short, those of equal layers together.
 
-    And those of which copies are known to be cheaper than they. In the order of the program.
+    In the order of the program.
     """
     too_full = np.flatnonzero(live > limit)
-    besides = rules.besides(block)
     found: dict[tuple[object, ...], list[Dropped]] = {}
     for gap in block.gaps:
         number = gap.value.number
-        if block.core.value(number).bytes < limit * _SMALLEST:
-            continue
-        if besides.get(number, 0.0) >= 0 and not _waits(gap, too_full):
+        if block.core.value(number).bytes < limit * _SMALLEST or not _waits(gap, too_full):
             continue
         fates = _fates(block, number, rules)
         if fates:
