@@ -40,7 +40,9 @@ struct PlannedKernels {
 ///
 /// Example: p = cast(exp(x) / s) in 16 bits, stored for y = dot(p, v) and its gradient behind.
 /// Computed again from exp(x), which is stored, it is a part of both matmuls' kernels: what p
-/// takes to be written once, and read twice, is saved, and exp(x) is read twice.
+/// takes to be written once, and read twice, is saved, and exp(x) is read twice. Compilers
+/// were seen to write such copies all the same, so that decisions count what is positive alone
+/// (rewrites/recomputation/block.py).
 ///
 /// Args:
 ///   block: `main` of the planned program.

@@ -137,7 +137,9 @@ class Listing:
         """
         check_works(works)
         self._limits, self._together = limits or Limits(), rank.together
-        names = {name: number for number, name in enumerate({work.name for work in works})}
+        names = {
+            name: number for number, name in enumerate(dict.fromkeys(work.name for work in works))
+        }
         self._works = [
             _core.ListWork(
                 stage=work.stage,

@@ -117,7 +117,7 @@ class _Base:
 
     @cached_property
     def plan(self) -> FrontierPlan:
-        """With nothing let go but what is cheaper computed again."""
+        """With nothing let go."""
         return _stored(self._job, self._written().within(float(ALL_MEMORY)), math.inf)
 
     @cached_property
