@@ -58,6 +58,8 @@ struct Fusion {
   bool reads_what_is_stored = false;
   /// One kernel writes two elementwise results of one size that share what they are made of.
   bool two_results = false;
+  /// One kernel writes all elementwise results of one size that share what would be stored.
+  bool several_results = false;
   /// A sum over a transcendental function stores it on the way.
   bool stores_summed = true;
   /// Only a function that is computed from a batch of matmuls is stored so.

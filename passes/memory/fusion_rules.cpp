@@ -41,6 +41,12 @@ bool is_cast_of_one(const FusionInput& input, const Sources& sources, std::int32
          in(input.uses.readers, source).back().op > readers.back().op;
 }
 
+/// Whether an op is a cast to a wider type.
+bool is_widening(const ProgramIndex& index, std::int32_t op) {
+  return is_unary(index, op) &&
+         index.bytes[index.op(op).operands[0]] < index.bytes[index.op(op).results[0]];
+}
+
 /// Whether a value is the result of a batch of matmuls.
 bool is_of_batch(const ProgramIndex& index, std::int32_t value) {
   const std::int32_t producer = index.producer[value];
@@ -57,9 +63,44 @@ bool is_of_one_matmul(const ProgramIndex& index, const Sources& sources) {
          sources.bytes() <= most_over_widest * bytes;
 }
 
+/// The operand of an elementwise op with as many elements as its result that is computed last,
+/// or `no_value`.
+std::int32_t whole_operand(const FusionInput& input, std::int32_t op) {
+  const ProgramIndex& index = input.index;
+  std::int32_t whole = no_value;
+  for (std::int32_t v : index.op(op).operands) {
+    if (v == no_value || index.is_free(v)) continue;
+    const std::int32_t stored = input.aliases.of(v), producer = index.producer[stored];
+    const bool is_repeated = producer != no_op && index.rule(producer).work == Work::view;
+    if (is_repeated || index.elements(stored) != index.elements(index.op(op).results[0])) {
+      continue;
+    }
+    if (whole == no_value || producer > index.producer[whole]) whole = stored;
+  }
+  return whole;
+}
+
+/// Whether a function is of what is nothing but a narrower value, cast, where rows are
+/// reduced: the maxima of scores, which the compiler takes of the narrower ones.
+bool is_of_narrow_rows(const FusionInput& input, std::int32_t op) {
+  const ProgramIndex& index = input.index;
+  for (;;) {
+    const std::int32_t v = whole_operand(input, op);
+    if (v == no_value || index.producer[v] == no_op) return false;
+    op = index.producer[v];
+    const auto readers = in(input.uses.readers, v);
+    const bool is_reduced = std::any_of(
+        readers.begin(), readers.end(),
+        [&](const Reader& reader) { return index.rule(reader.op).work == Work::reduce; });
+    if (is_reduced) return is_widening(index, op);
+    if (index.rule(op).work != Work::elementwise) return false;
+  }
+}
+
 /// Whether a sum over a function stores it on the way, as a second output of the same kernel:
 /// the exponentials of a softmax. A single matmul writes the maximum of each row beside its
-/// result, and whoever reads the exponentials computes them from these two.
+/// result, and whoever reads the exponentials computes them from these two; so does who finds
+/// scores in a narrower type.
 bool is_stored_by_sum(const FusionInput& input, const Sources& sources, std::int32_t op) {
   const ProgramIndex& index = input.index;
   if (!input.rules.stores_summed || index.rule(op).is_cheap) return false;
@@ -67,8 +108,9 @@ bool is_stored_by_sum(const FusionInput& input, const Sources& sources, std::int
   const bool is_summed = std::any_of(
       readers.begin(), readers.end(),
       [&](const Reader& reader) { return index.rule(reader.op).work == Work::reduce; });
-  return is_summed && (!input.rules.summed_of_batches ||
-                       sources.any([&](std::int32_t v) { return is_of_batch(index, v); }));
+  if (!is_summed || is_of_narrow_rows(input, op)) return false;
+  return !input.rules.summed_of_batches ||
+         sources.any([&](std::int32_t v) { return is_of_batch(index, v); });
 }
 
 /// The bytes, in those of a value, that each of several fusions may read to compute it if that
@@ -115,12 +157,6 @@ bool adds_scattered(const FusionInput& input, std::int32_t op) {
     }
   }
   return false;
-}
-
-/// Whether an op is a cast to a wider type.
-bool is_widening(const ProgramIndex& index, std::int32_t op) {
-  return is_unary(index, op) &&
-         index.bytes[index.op(op).operands[0]] < index.bytes[index.op(op).results[0]];
 }
 
 /// How often all of a value is read, twice where that is more than once.

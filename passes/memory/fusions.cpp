@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <utility>
 
+#include "memory/several_results.h"
 #include "memory/waiting_matmuls.h"
 #include "model/products.h"
 
@@ -178,39 +179,45 @@ Fusions fuse(const FusionInput& input) {
   fusions.waits = matmuls_that_wait(index.program);
   // By root: the matmul of its fusion.
   std::vector<std::int32_t> matmul_of(index.num_ops, no_op);
-  for (std::int32_t i = index.num_ops; i-- > 0;) {
-    if (input.aliases.is_bitcast[i] || input.uses.is_dead[i]) continue;
+  SeveralResults several(input, fusions);
+  const auto find_roots = [&](std::int32_t i) {
     const bool is_matmul = index.rule(i).work == Work::matmul;
     if (is_matmul) matmul_of[i] = i;
     fusions.roots[i] = {i};
-    if (!may_be_fused(input, i)) continue;
+    if (!may_be_fused(input, i)) return;
     ReadingRoots readers = reading_roots(input, fusions, i);
     std::vector<std::int32_t>& roots = readers.roots;
     if (!readers.others.empty()) {
-      if (!is_also_stored(input, sources, i, readers)) continue;
+      if (!is_also_stored(input, sources, i, readers)) return;
       fusions.sibling[i] = last_without_matmul(index, matmul_of, roots, i);
       fusions.read_by[i] = std::move(readers.others);
       roots.insert(roots.begin(), i);
       fusions.roots[i] = std::move(roots);
-      continue;
+      return;
     }
-    if (roots.empty() || is_too_much(input, sources[i])) continue;
+    if (roots.empty() || is_too_much(input, sources[i])) return;
     if (input.is_row_reduction[i]) {
-      if (!all_hold_rows(input, i, roots)) continue;
+      if (!all_hold_rows(input, i, roots)) return;
       for (std::int32_t root : roots) fusions.holds_rows[root] = true;
     } else if (is_matmul) {
       // Elementwise work on the result of a matmul is done before the result is stored.
-      if (roots.size() != 1 || index.rule(roots[0]).work != Work::elementwise) continue;
-      if (matmul_of[roots[0]] != no_op) continue;
+      if (!several.are_one(roots) || index.rule(roots[0]).work != Work::elementwise) return;
+      if (matmul_of[roots[0]] != no_op) return;
       const bool is_any = input.rules.matmul_results;
-      if (!is_any && is_split(index.rule(i), input.rules.split_products)) continue;
-      if (!is_any && !is_epilogue(input, i, roots[0])) continue;
-      matmul_of[roots[0]] = i;
-    } else if (roots.size() > 1 && !is_duplicated(input, sources, i, readers.times)) {
-      if (!are_siblings(input, fusions, roots)) continue;
+      if (!is_any && is_split(index.rule(i), input.rules.split_products)) return;
+      if (!is_any && (roots.size() > 1 || !is_epilogue(input, i, roots[0]))) return;
+      for (std::int32_t root : roots) matmul_of[root] = i;
+    } else if (roots.size() > 1 && !is_duplicated(input, sources, i, readers.times) &&
+               !several.join(i, roots)) {
+      if (!are_siblings(input, fusions, roots)) return;
       fusions.sibling[roots[0]] = roots[1];
     }
     fusions.roots[i] = std::move(roots);
+  };
+  for (std::int32_t i = index.num_ops; i-- > 0;) {
+    if (input.aliases.is_bitcast[i] || input.uses.is_dead[i]) continue;
+    find_roots(i);
+    several.note(i);
   }
   return fusions;
 }

@@ -15,7 +15,7 @@ struct Fusions {
   /// By op, in order: the ops that end the fusions which compute it; itself if its results are
   /// stored, none if nobody reads them, and for bitcasts.
   std::vector<std::vector<std::int32_t>> roots;
-  /// By root: the later one with which it is one kernel of two results, or `no_op`.
+  /// By root: the last one of the kernel that writes both, or `no_op`.
   std::vector<std::int32_t> sibling;
   /// By root: its kernel holds whole rows of what it writes, to reduce them on the way.
   std::vector<bool> holds_rows;

@@ -6,6 +6,8 @@
 #include <tuple>
 #include <utility>
 
+#include "memory/levels.h"
+
 namespace autoshard {
 namespace {
 
@@ -28,6 +30,7 @@ class Kernels {
   }
 
   std::vector<std::int32_t> find(const Fusion& rules) {
+    join_results();
     if (rules.joint_loops) join_loops();
     if (rules.sibling_reductions) join_siblings();
     if (rules.reduced_as_written) join_writers();
@@ -75,6 +78,13 @@ class Kernels {
     });
   }
 
+  /// What was fused as one kernel of several results.
+  void join_results() {
+    for (std::int32_t i = 0; i < index_.num_ops; ++i) {
+      if (fusions_.sibling[i] != no_op) join(i, fusions_.sibling[i]);
+    }
+  }
+
   void join_loops() {
     // By loop, value that is read and elements that are written: the last op.
     std::map<std::tuple<std::int32_t, std::int32_t, double>, std::int32_t> known;
@@ -101,33 +111,12 @@ class Kernels {
     }
   }
 
-  /// By op: the longest way to it, in steps that `counts` tells. What leaves a loop is behind
-  /// all that stands before it.
+  /// By op: the longest way to it, in ops that `counts` tells.
   template <typename Counts>
   std::vector<std::int32_t> levels(const Counts& counts) const {
-    std::vector<std::int32_t> levels(index_.num_ops, 0);
-    std::vector<std::int32_t> behind(index_.num_ops, 0);
-    // By op: the highest level behind any op up to it.
-    std::vector<std::int32_t> highest_to(index_.num_ops, 0);
-    std::int32_t highest = 0;
-    for (std::int32_t i = 0; i < index_.num_ops; ++i) {
-      const Op& op = index_.op(i);
-      std::int32_t& level = levels[i];
-      if (op.after >= 0) level = highest_to[op.after];
-      for (std::int32_t v : op.operands) {
-        if (v == no_value || index_.is_argument(v)) continue;
-        const std::int32_t producer = index_.producer[v];
-        if (producer != no_op) {
-          level = std::max(level, behind[producer]);
-        } else if (!index_.is_free(v)) {
-          level = std::max(level, highest);
-        }
-      }
-      behind[i] = level + (counts(i) ? 1 : 0);
-      highest = std::max(highest, behind[i]);
-      highest_to[i] = highest;
-    }
-    return levels;
+    std::vector<bool> is_counted(index_.num_ops);
+    for (std::int32_t i = 0; i < index_.num_ops; ++i) is_counted[i] = counts(i);
+    return levels_of(index_, is_counted);
   }
 
   /// The sizes of the operand's dims, those that stay negated.

@@ -257,7 +257,7 @@ bool is_leaf(const FusedProgram& fused, const std::vector<bool>& is_of_matmul,
   });
 }
 
-/// By op. A kernel of two results runs where the later of them does, and what reads the first
+/// By op. A kernel of several results runs where the last of them does, and what reads another
 /// one after that. One that writes what others compute for themselves, matmuls among them,
 /// makes more than it frees: if nothing else waits for it, it runs last.
 std::vector<Place> places_of(const FusedProgram& fused, const std::vector<std::int32_t>& after,
@@ -314,7 +314,7 @@ OpOrder order_of(const FusedProgram& fused, const Fusion& rules) {
   const std::vector<Place> place = places_of(fused, earliest.after(), earliest.is_of_matmul());
   std::vector<std::int32_t> order(place.size());
   std::iota(order.begin(), order.end(), 0);
-  // Where a kernel has two results, the one that is first in the program takes what is left.
+  // Where a kernel has several results, those that are first in the program take what is left.
   const auto is_younger = [&](std::int32_t i) { return place[i].second != i; };
   std::stable_sort(order.begin(), order.end(), [&](std::int32_t a, std::int32_t b) {
     return std::pair(place[a], is_younger(a)) < std::pair(place[b], is_younger(b));

@@ -457,7 +457,8 @@ def test_what_is_widened_is_stored_before_where_several_kernels_would_read_more(
     def function(narrow: Any, x: Any, y: Any, z: Any) -> Any:
         x, y, z = (jnp.sort(one.astype(narrow)) for one in (x, y, z))
         wide = (x + y + z).astype(jnp.float32)
-        return jnp.sort(jnp.sin(wide)), jnp.sort(jnp.cos(wide))
+        first = jnp.sort(jnp.sin(wide))
+        return first, jnp.sort(jnp.cos(wide) * first[0, 0])  # a kernel that waits for the other
 
     found = read(partial(function, jnp.bfloat16), *[(64, 64)] * 3)
     assert found.life("convert", 3) == EMPTY
@@ -475,6 +476,23 @@ def test_indices_are_computed_for_each_gather_where_the_compiler_does_so(compute
     (gather,) = (op for op in found.imported.core_ops if op.name == "stablehlo.gather")
     indices = found.imported.program.operands_of(found.imported.core_ops.index(gather))[1]
     assert (found.live_ranges[indices] == EMPTY) == computes
+
+
+@pytest.mark.parametrize(("scale", "is_stored"), [(1, False), (0.5, True)], ids=["cast", "wide"])
+def test_exponentials_of_scores_that_are_cast_are_computed_again(
+    scale: float, is_stored: bool
+) -> None:
+    """The compiler takes the maxima of the narrow scores, if nothing is done to the wide ones."""
+
+    def softmax(x: Any, y: Any) -> Any:
+        scores = jnp.einsum("bik,bjk->bij", x.astype(jnp.bfloat16), y.astype(jnp.bfloat16))
+        wide = scores.astype(jnp.float32)
+        p = jax.nn.softmax(wide * scale if scale != 1 else wide).astype(jnp.bfloat16)
+        return jnp.einsum("bij,bjk->bik", p, x.astype(jnp.bfloat16))
+
+    found = read(softmax, (4, 32, 32), (4, 32, 32))
+    assert (found.life("exponential") != EMPTY) == is_stored
+    assert found.life("dot_general") != EMPTY
 
 
 def test_a_sum_over_an_exponential_of_a_batch_of_matmuls_stores_it_on_the_way() -> None:
