@@ -26,6 +26,7 @@ void each_answer(AnyCompiler& compiler, const Visit& visit) {
   visit("fusion.most_operands", fusion.most_operands);
   visit("fusion.reads_what_is_stored", fusion.reads_what_is_stored);
   visit("fusion.two_results", fusion.two_results);
+  visit("fusion.short_products", fusion.short_products);
   visit("fusion.several_results", fusion.several_results);
   visit("fusion.stores_summed", fusion.stores_summed);
   visit("fusion.summed_of_batches", fusion.summed_of_batches);

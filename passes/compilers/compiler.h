@@ -58,6 +58,9 @@ struct Fusion {
   bool reads_what_is_stored = false;
   /// One kernel writes two elementwise results of one size that share what they are made of.
   bool two_results = false;
+  /// A batch of products that contracts so many elements, the maxima of its rows and a
+  /// function of both that is summed are one kernel; 0: never.
+  std::int64_t short_products = 0;
   /// One kernel writes all elementwise results of one size that share what would be stored.
   bool several_results = false;
   /// A sum over a transcendental function stores it on the way.

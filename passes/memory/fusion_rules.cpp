@@ -80,21 +80,31 @@ std::int32_t whole_operand(const FusionInput& input, std::int32_t op) {
   return whole;
 }
 
-/// Whether a function is of what is nothing but a narrower value, cast, where rows are
-/// reduced: the maxima of scores, which the compiler takes of the narrower ones.
-bool is_of_narrow_rows(const FusionInput& input, std::int32_t op) {
+/// Whether a reduction reads what an op makes.
+bool is_reduced(const FusionInput& input, std::int32_t op) {
+  const auto readers = in(input.uses.readers, input.index.op(op).results[0]);
+  return std::any_of(readers.begin(), readers.end(), [&](const Reader& reader) {
+    return input.index.rule(reader.op).work == Work::reduce;
+  });
+}
+
+/// The op that makes what a function is of where rows are reduced, or `no_op`: the scores of a
+/// softmax, of which there are maxima.
+std::int32_t rows_of(const FusionInput& input, std::int32_t op) {
   const ProgramIndex& index = input.index;
-  for (;;) {
+  do {
     const std::int32_t v = whole_operand(input, op);
-    if (v == no_value || index.producer[v] == no_op) return false;
-    op = index.producer[v];
-    const auto readers = in(input.uses.readers, v);
-    const bool is_reduced = std::any_of(
-        readers.begin(), readers.end(),
-        [&](const Reader& reader) { return index.rule(reader.op).work == Work::reduce; });
-    if (is_reduced) return is_widening(index, op);
-    if (index.rule(op).work != Work::elementwise) return false;
-  }
+    op = v == no_value ? no_op : index.producer[v];
+    if (op == no_op || is_reduced(input, op)) return op;
+  } while (index.rule(op).work == Work::elementwise);
+  return no_op;
+}
+
+/// Whether a function is of rows that are nothing but narrower ones, cast: the compiler takes
+/// the maxima of those.
+bool is_of_narrow_rows(const FusionInput& input, std::int32_t op) {
+  const std::int32_t rows = rows_of(input, op);
+  return rows != no_op && is_widening(input.index, rows);
 }
 
 /// Whether a sum over a function stores it on the way, as a second output of the same kernel:
@@ -104,11 +114,7 @@ bool is_of_narrow_rows(const FusionInput& input, std::int32_t op) {
 bool is_stored_by_sum(const FusionInput& input, const Sources& sources, std::int32_t op) {
   const ProgramIndex& index = input.index;
   if (!input.rules.stores_summed || index.rule(op).is_cheap) return false;
-  const auto readers = in(input.uses.readers, index.op(op).results[0]);
-  const bool is_summed = std::any_of(
-      readers.begin(), readers.end(),
-      [&](const Reader& reader) { return index.rule(reader.op).work == Work::reduce; });
-  if (!is_summed || is_of_narrow_rows(input, op)) return false;
+  if (!is_reduced(input, op) || is_of_narrow_rows(input, op)) return false;
   return !input.rules.summed_of_batches ||
          sources.any([&](std::int32_t v) { return is_of_batch(index, v); });
 }
@@ -293,6 +299,31 @@ bool is_too_much(const FusionInput& input, const Sources& sources) {
 bool is_expensive(const FusionInput& input, std::int32_t op) {
   const Rule& rule = input.index.rule(op);
   return rule.work == Work::elementwise && rule.expense >= input.rules.stored_functions;
+}
+
+std::vector<bool> maxima_in_products(const FusionInput& input) {
+  const ProgramIndex& index = input.index;
+  std::vector<bool> found(index.num_ops, false);
+  for (std::int32_t i = 0; i < index.num_ops; ++i) {
+    const bool is_summed = index.rule(i).work == Work::elementwise &&
+                           !index.rule(i).is_cheap && index.op(i).results.size() == 1 &&
+                           is_reduced(input, i);
+    const std::int32_t rows = is_summed ? rows_of(input, i) : no_op;
+    if (rows == no_op || is_widening(index, rows)) continue;
+    std::int32_t product = rows;
+    while (product != no_op && index.rule(product).work == Work::elementwise) {
+      const std::int32_t v = whole_operand(input, product);
+      product = v == no_value ? no_op : index.producer[v];
+    }
+    const bool is_short = product != no_op && index.rule(product).work == Work::matmul &&
+                          has_batch(index.rule(product)) &&
+                          contracted_size(index.rule(product)) <= input.rules.short_products;
+    if (!is_short) continue;
+    for (const Reader& reader : in(input.uses.readers, index.op(rows).results[0])) {
+      if (index.rule(reader.op).work == Work::reduce) found[reader.op] = true;
+    }
+  }
+  return found;
 }
 
 std::vector<Sources> sources_of(const FusionInput& input) {

@@ -60,7 +60,8 @@ ReadingRoots reading_roots(const FusionInput& input, const Fusions& fusions, std
     const bool fuses = index.loops.of_op(r.op) == index.loops.of_op(op) &&
                        takes_fused(input, r.op, r.operand) &&
                        joins(input, fusions, r.op, op) &&
-                       (!is_matmul || index.rule(r.op).work == Work::elementwise);
+                       (!is_matmul || index.rule(r.op).work == Work::elementwise ||
+                        (input.rules.short_products > 0 && input.is_row_reduction[r.op]));
     if (!fuses) {
       found.others.push_back(r.op);
       continue;
@@ -198,6 +199,7 @@ Fusions fuse(const FusionInput& input) {
     if (roots.empty() || is_too_much(input, sources[i])) return;
     if (input.is_row_reduction[i]) {
       if (!all_hold_rows(input, i, roots)) return;
+      if (input.rules.short_products > 0 && roots.size() > 1) return;
       for (std::int32_t root : roots) fusions.holds_rows[root] = true;
     } else if (is_matmul) {
       // Elementwise work on the result of a matmul is done before the result is stored.

@@ -175,6 +175,7 @@ void note_packing(const FusedProgram& fused, const std::vector<std::int32_t>& ke
     for (std::int32_t root : fused.fusions.roots[i]) has_matmul[kernel[root]] = true;
   }
   for (std::int32_t i = 0; i < index.num_ops; ++i) {
+    if (!fused.fusions.is_root(i)) parts[i].packs = false;
     if (!fused.fusions.is_root(i) || !packs(index, i, parts[i])) continue;
     const std::int32_t first = kernel[i];
     const bool is_on_the_way =

@@ -27,6 +27,16 @@ bool has_batch(const Rule& rule) {
   return false;
 }
 
+std::int64_t contracted_size(const Rule& rule) {
+  std::int64_t size = 1;
+  for (std::size_t f = 0; f < rule.factors.size(); ++f) {
+    if (role_of(rule, static_cast<std::int32_t>(f)) == Role::contracted) {
+      size *= rule.factors[f].size;
+    }
+  }
+  return size;
+}
+
 bool is_vector_product(const Rule& rule) {
   if (rule.work != Work::matmul || rule.operands.size() != 2 || rule.results.size() != 1) {
     return false;

@@ -18,6 +18,9 @@ Role role_of(const Rule& rule, std::int32_t factor);
 /// Whether it is a batch of products: a factor is in both operands and in the result.
 bool has_batch(const Rule& rule);
 
+/// How many elements of each operand are multiplied and added up for one of the result.
+std::int64_t contracted_size(const Rule& rule);
+
 /// Whether an op multiplies matrices by vectors that have a dim of size 1: a product, or a
 /// batch of products, of one row or one column, as attention of one query. Convolutions are
 /// none.

@@ -272,6 +272,10 @@ def cross_entropy(x: Any, w: Any) -> Any:
     return jnp.sort(e / e.sum(1, keepdims=True))
 
 
+def probabilities_of_batches(x: Any, y: Any) -> Any:
+    return jax.nn.softmax(jnp.einsum("bik,bjk->bij", x, y))
+
+
 def gradient_of_softmax(x: Any, dy: Any) -> Any:
     exponentials = jnp.exp(x - jnp.max(x, -1, keepdims=True))
     return exponentials * (dy - jnp.sum(dy * exponentials, -1, keepdims=True))
@@ -548,6 +552,7 @@ SHOWN: dict[str, Memory | Seconds | Planned | Text | Turns] = {
     "fusion.most_operands": Memory(lambda x, a: 2 * (x * a), (MATRIX, MATRIX), GPU, 1),
     "fusion.reads_what_is_stored": Memory(sum_beside_a_matmul, (MATRIX,) * 4, GPU, 0),
     "fusion.two_results": Memory(recomputed_activation, (MATRIX,) * 4, GPU, 0),
+    "fusion.short_products": Memory(probabilities_of_batches, ((4, 16, 8), (4, 16, 8)), TPU, 0),
     "fusion.several_results": Memory(
         twice(lambda x, a: jnp.sort(x) * jnp.sort(a)), (MATRIX, MATRIX), TPU, 0
     ),

@@ -478,11 +478,16 @@ def test_indices_are_computed_for_each_gather_where_the_compiler_does_so(compute
     assert (found.live_ranges[indices] == EMPTY) == computes
 
 
-@pytest.mark.parametrize(("scale", "is_stored"), [(1, False), (0.5, True)], ids=["cast", "wide"])
-def test_exponentials_of_scores_that_are_cast_are_computed_again(
-    scale: float, is_stored: bool
+@pytest.mark.parametrize(
+    ("width", "scale", "scores", "exponentials"),
+    [(64, 1, True, False), (64, 0.5, False, True), (128, 0.5, True, True)],
+    ids=["cast", "wide", "wide, of many features"],
+)
+def test_which_scores_of_a_softmax_in_float32_are_stored(
+    width: int, scale: float, scores: bool, exponentials: bool
 ) -> None:
-    """The compiler takes the maxima of the narrow scores, if nothing is done to the wide ones."""
+    """The compiler takes the maxima of narrow scores if nothing is done to the wide ones, and
+    multiplies few features again for the exponentials, which it stores with their sums."""
 
     def softmax(x: Any, y: Any) -> Any:
         scores = jnp.einsum("bik,bjk->bij", x.astype(jnp.bfloat16), y.astype(jnp.bfloat16))
@@ -490,9 +495,9 @@ def test_exponentials_of_scores_that_are_cast_are_computed_again(
         p = jax.nn.softmax(wide * scale if scale != 1 else wide).astype(jnp.bfloat16)
         return jnp.einsum("bij,bjk->bik", p, x.astype(jnp.bfloat16))
 
-    found = read(softmax, (4, 32, 32), (4, 32, 32))
-    assert (found.life("exponential") != EMPTY) == is_stored
-    assert found.life("dot_general") != EMPTY
+    found = read(softmax, *((4, 128, width),) * 2)
+    assert (found.life("dot_general") != EMPTY) == scores
+    assert (found.life("exponential") != EMPTY) == exponentials
 
 
 def test_a_sum_over_an_exponential_of_a_batch_of_matmuls_stores_it_on_the_way() -> None:
