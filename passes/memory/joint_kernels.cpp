@@ -30,7 +30,7 @@ class Kernels {
   }
 
   std::vector<std::int32_t> find(const Fusion& rules) {
-    join_results();
+    if (rules.several_results) join_results();
     if (rules.joint_loops) join_loops();
     if (rules.sibling_reductions) join_siblings();
     if (rules.reduced_as_written) join_writers();

@@ -224,7 +224,9 @@ def _attention_step(weights: Any, x: Any) -> Any:
         h = x
         for query, key, value in weights:
             narrow = [(h @ one).astype(jnp.bfloat16) for one in (query, key, value)]
-            scores = jnp.einsum("bqd,bkd->bqk", narrow[0], narrow[1]).astype(jnp.float32)
+            scores = jnp.einsum(
+                "bqd,bkd->bqk", narrow[0], narrow[1], preferred_element_type=jnp.float32
+            )
             shares = jax.nn.softmax(scores).astype(jnp.bfloat16)
             h = h + jnp.einsum("bqk,bkd->bqd", shares, narrow[2]).astype(jnp.float32)
         return jnp.sum(h * h)
@@ -269,8 +271,8 @@ def test_more_goes_than_has_to_where_that_makes_the_step_shorter(
     # Single changes and smaller limits find that, too.
     monkeypatch.setattr(fitting, "_MOST_OPS_IMPROVED", 0)
     monkeypatch.setattr(fitting, "_MOST_OPS_COSTED", 0)
-    weights = [(jax.ShapeDtypeStruct((64, 64), jnp.float32),) * 3] * 6
-    x = jax.ShapeDtypeStruct((8, 1024, 64), jnp.float32)
+    weights = [(jax.ShapeDtypeStruct((128, 128), jnp.float32),) * 3] * 6
+    x = jax.ShapeDtypeStruct((8, 1024, 128), jnp.float32)
     step, cluster = (_attention_step, weights, x), "v5p:1x1x1"
     whole = autoshard.plan(*step, cluster=cluster)
     limit = int(0.75 * whole.peak_bytes)
