@@ -76,6 +76,7 @@ void each_answer(AnyCompiler& compiler, const Visit& visit) {
   visit("collectives.joined_bytes", collectives.joined_bytes);
   visit("collectives.alone_bytes", collectives.alone_bytes);
   visit("collectives.parts_in_turn", collectives.parts_in_turn);
+  visit("collectives.exchanges_outermost", collectives.exchanges_outermost);
 }
 
 [[noreturn]] void fail(const std::string& name, double value, const std::string& wanted) {

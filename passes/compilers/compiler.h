@@ -193,6 +193,9 @@ struct Collectives {
   /// One device's part lies behind another's: what is gathered, scattered or exchanged in
   /// another dim is transposed.
   bool parts_in_turn = false;
+  /// What is exchanged leaves from the outermost dim and arrives there: of another dim, all
+  /// that a device holds is transposed before, or after.
+  bool exchanges_outermost = false;
 };
 
 struct Compiler {

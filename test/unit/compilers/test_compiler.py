@@ -628,6 +628,7 @@ SHOWN: dict[str, Memory | Seconds | Planned | Text | Turns] = {
     "collectives.joined_bytes": Seconds(REDUCE, MIB, "h100:8", 0.0),
     "collectives.alone_bytes": Seconds(REDUCE, MIB, "h100:8", 2.0 * MIB),
     "collectives.parts_in_turn": Planned(COLUMNS, 64, "h100:8", False),
+    "collectives.exchanges_outermost": Planned(EXCHANGED, 8192, "v5p:2x2x2", False),
 }
 """By row, what shows it."""
 
