@@ -4,12 +4,13 @@
 
 Each kernel is compiled ahead of time for one device and timed by the cycles that the compiler
 writes behind it. The chips' ``memory_efficiency`` and ``matmul_efficiency`` and the compiler's rows
-``fusion.packed_bytes``, ``fusion.batch_operand_bytes``, ``fusion.index_bytes``,
-``fusion.repeated_bytes`` and ``fusion.matmul_tile_bytes`` come from here:
+``fusion.packed_bytes``, ``fusion.batch_operand_bytes``, ``fusion.transposed_bytes``,
+``fusion.index_bytes``, ``fusion.repeated_bytes`` and ``fusion.matmul_tile_bytes`` come from here:
 
 - *streams*: f32 arrays read and written, the share of the memory's bandwidth;
 - *narrow*, *sums*: bytes at that rate which an element costs more if it is written as bf16, or
   summed, than its reading and writing takes;
+- *transposed*: bytes at that rate which an element takes that goes from a row into a column;
 - *vectors*: bytes at that rate which an element of matrices costs more if these are multiplied by
   vectors, rows of 1, than its reading takes: XLA makes a multiplication and a sum of such products;
 - *batches*: bytes at that rate which an element of the operands of a batch of products costs more
@@ -67,8 +68,9 @@ TILED = (8192, 4096, 8192)
 WAITING = 1.3
 """Over the time at the peak: a product that takes so long waits for its operands."""
 HEADS = (
-    *("chip", "streams", "narrow bytes", "summed bytes", "vector bytes", "batch bytes"),
-    *("index bytes", "repeated bytes", "products", "least", "most", "tile MB"),
+    *("chip", "streams", "narrow bytes", "summed bytes", "transposed bytes"),
+    *("vector bytes", "batch bytes", "index bytes", "repeated bytes", "products"),
+    *("least", "most", "tile MB"),
 )
 
 
@@ -105,6 +107,7 @@ def measure(cluster: Cluster) -> Sequence[float | None]:
         rate / chip.memory_bandwidth.value,
         mean((written * rate / elements - 10, read * rate / elements - 6)),
         summed * rate / elements - 4,
+        transposed_bytes(cluster, rate),
         multiplied * rate / prod(MATRICES) - 2,
         mean(batch_bytes(cluster, rate, *batch) for batch in BATCHES),
         index_bytes(cluster, rate),
@@ -114,6 +117,14 @@ def measure(cluster: Cluster) -> Sequence[float | None]:
         max(shares),
         tile_megabytes(cluster, rate),
     )
+
+
+def transposed_bytes(cluster: Cluster, rate: float) -> float:
+    """What an element takes before something is added to it."""
+    matrix = spec(ROWS, COLUMNS)
+    added = seconds(cluster, lambda x: x + 1, matrix)
+    both = seconds(cluster, lambda x: x.T + 1, matrix)
+    return (both - added) * rate / (ROWS * COLUMNS)
 
 
 def batch_bytes(cluster: Cluster, rate: float, count: int, m: int, k: int, n: int) -> float:

@@ -44,6 +44,7 @@ void each_answer(AnyCompiler& compiler, const Visit& visit) {
   visit("fusion.whole_columns", fusion.whole_columns);
   visit("fusion.packed_bytes", fusion.packed_bytes);
   visit("fusion.batch_operand_bytes", fusion.batch_operand_bytes);
+  visit("fusion.transposed_bytes", fusion.transposed_bytes);
   visit("fusion.matmul_tile_bytes", fusion.matmul_tile_bytes);
   visit("fusion.unaligned_rows", fusion.unaligned_rows);
   visit("fusion.convolution_channels", fusion.convolution_channels);
@@ -78,6 +79,7 @@ void each_answer(AnyCompiler& compiler, const Visit& visit) {
   visit("collectives.joined_bytes", collectives.joined_bytes);
   visit("collectives.alone_bytes", collectives.alone_bytes);
   visit("collectives.parts_in_turn", collectives.parts_in_turn);
+  visit("collectives.exchanges_outermost", collectives.exchanges_outermost);
 }
 
 [[noreturn]] void fail(const std::string& name, double value, const std::string& wanted) {

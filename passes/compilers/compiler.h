@@ -103,6 +103,9 @@ struct Fusion {
   double packed_bytes = 0;
   /// Each element of the operands of a batch of products does.
   double batch_operand_bytes = 0;
+  /// Each element that a kernel brings from rows into columns of tiles takes as long as so
+  /// many bytes of memory, if that is longer than it is read and written; 0: it is packed.
+  double transposed_bytes = 0;
   /// Bytes on the chip that a product computes a tile of its result in; 0: as many as it takes
   /// to read each operand once.
   double matmul_tile_bytes = 0;
@@ -198,6 +201,9 @@ struct Collectives {
   /// One device's part lies behind another's: what is gathered, scattered or exchanged in
   /// another dim is transposed.
   bool parts_in_turn = false;
+  /// What is exchanged leaves from the outermost dim and arrives there: of another dim, all
+  /// that a device holds is transposed before, or after.
+  bool exchanges_outermost = false;
 };
 
 struct Compiler {

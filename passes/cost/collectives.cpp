@@ -314,10 +314,13 @@ double compiled_seconds(const Step& step, const Cluster& cluster, const Mesh& me
   const Collectives& rules = cluster.compiler.collectives;
   const double zeros =
       fills ? made.held_bytes / (rules.zero_fill_share * chip.memory_bandwidth) : 0;
+  double moved = rules.parts_in_turn ? step.transposed_bytes : 0;
+  if (rules.exchanges_outermost) {
+    const double packed = cluster.compiler.fusion.packed_bytes * step.narrow_elements;
+    moved += step.inner_dims * (2 * step.held_bytes + packed);
+  }
   const double transposed =
-      step.transposed_bytes > 0 && rules.parts_in_turn
-          ? step.transposed_bytes / (chip.memory_bandwidth * chip.memory_efficiency)
-          : 0;
+      moved > 0 ? moved / (chip.memory_bandwidth * chip.memory_efficiency) : 0;
   const bool is_joined = step.kind == CollectiveKind::all_reduce &&
                          step.held_bytes <= rules.joined_bytes &&
                          step.held_bytes > rules.alone_bytes;

@@ -30,6 +30,11 @@ struct Step {
   /// Bytes read and written to lay out a tensor so that the dim that is gathered, scattered or
   /// exchanged comes first; 0 where it does.
   double transposed_bytes = 0;
+  /// How many of the two dims of an all-to-all, the one that it cuts and the one that it makes
+  /// whole, lie behind others.
+  int inner_dims = 0;
+  /// Elements narrower than 32 bits that a device holds.
+  double narrow_elements = 0;
 
   /// Bytes that a device sends, by ring algorithms (cost/reshard.h).
   double sent_bytes() const;
@@ -53,8 +58,10 @@ Step as_compiled(const Step& step, const Cluster& cluster, const Mesh& mesh);
 
 /// Seconds of `as_compiled`. Where that reduces to gather, the whole is filled with zeros
 /// first, at a share of the memory's rate. Where one device's part is put behind another's
-/// (`parts_in_turn`), what has to be transposed for that is read and written; and a kernel
-/// takes what was reduced out of the one buffer in which small all-reduces are joined.
+/// (`parts_in_turn`), what has to be transposed for that is read and written; so is what a
+/// device holds before an all-to-all of an inner dim, or after it (`exchanges_outermost`),
+/// with what packing takes (`packed_bytes`); and a kernel takes what was reduced out of the
+/// one buffer in which small all-reduces are joined.
 ///
 /// Example: 64 MiB gathered over v5p:4x4x4 (2.77 TB/s) -> 245 us, and 243 us for the zeros.
 double compiled_seconds(const Step& step, const Cluster& cluster, const Mesh& mesh);

@@ -148,6 +148,16 @@ double local_elements(const RuleTensor& tensor, std::size_t number, const Factor
   return bytes * 8 / static_cast<double>(types[tensor.type].element_bits);
 }
 
+/// Elements of one device that a kernel brings into other tiles, the mean of both sides; 0 of
+/// others.
+double transposed_elements(const Rule& rule, const FactorAxes& axes, const KernelPart& part,
+                           const std::vector<TensorType>& types, const Mesh& mesh) {
+  if (!transposes_tiles(rule, part)) return 0;
+  return (local_elements(rule.operands[0], 0, axes, part, types, mesh) +
+          local_elements(rule.results[0], 1, axes, part, types, mesh)) /
+         2;
+}
+
 /// Whether a device has more than one of both of what a view joins behind a broadcast.
 bool joins_some(const Rule& rule, const Repeat& repeat, const FactorAxes& axes,
                 const Mesh& mesh) {
@@ -180,9 +190,7 @@ double packed_elements(const Rule& rule, double flops, const FactorAxes& axes,
   double sum = 0;
   if (rule.work == Work::reduce) sum += elements(rule.operands[0], 0);
   if (is_vector_product(rule)) sum += flops / 2;
-  if (transposes_tiles(rule, part)) {
-    sum += (elements(rule.operands[0], 0) + elements(rule.results[0], 1)) / 2;
-  }
+  sum += transposed_elements(rule, axes, part, types, mesh);
   const bool writes_all =
       rule.work == Work::elementwise || rule.work == Work::view || rule.work == Work::matmul;
   for (std::size_t k = 0; writes_all && k < rule.results.size(); ++k) {
@@ -439,6 +447,11 @@ Compute compute(const Rule& rule, const FactorAxes& axes, const KernelPart& part
   if (fusion.packed_bytes > 0 && part.packs) {
     result.packed_bytes +=
         fusion.packed_bytes * packed_elements(rule, unpadded, axes, part, types, mesh);
+  }
+  if (fusion.transposed_bytes > 0 && transposes_tiles(rule, part)) {
+    const double taken =
+        fusion.transposed_bytes * transposed_elements(rule, axes, part, types, mesh);
+    result.packed_bytes = std::max(0.0, taken - result.bytes);
   }
   if (is_product_of_matrices && fusion.batch_operand_bytes > 0 && has_batch(rule)) {
     result.packed_bytes +=

@@ -87,11 +87,18 @@ Place place_of(const TensorType& type, const Sharding& sharding, AxisMask axes,
 /// What each step transposes. Of columns that are gathered or scattered, as matmuls read and
 /// write a matrix in either layout, the part of a device; behind other dims, as in stacks that
 /// loops read slice by slice, the whole. An all-to-all takes blocks of one dim and puts them
-/// behind each other in another: all that a device holds.
+/// behind each other in another: all that a device holds, once or for each of the two dims.
 void add_transposed(const TensorType& type, const Sharding& from, const Sharding& to,
                     const Mesh& mesh, std::vector<Step>& steps) {
   for (Step& step : steps) {
-    if (step.kind == CollectiveKind::all_to_all) step.transposed_bytes = 2 * step.held_bytes;
+    if (step.kind == CollectiveKind::all_to_all) {
+      step.transposed_bytes = 2 * step.held_bytes;
+      for (const Sharding* side : {&from, &to}) {
+        if (place_of(type, *side, step.axes, mesh) != Place::first) ++step.inner_dims;
+      }
+      const auto bits = static_cast<double>(type.element_bits);
+      step.narrow_elements = bits < 32 ? step.held_bytes * 8 / bits : 0;
+    }
     const bool gathers = step.kind == CollectiveKind::all_gather;
     if (!gathers && step.kind != CollectiveKind::reduce_scatter) continue;
     const Place place = place_of(type, gathers ? from : to, step.axes, mesh);

@@ -21,8 +21,13 @@ FusedProgram fused_program(const Program& program, const Compiler& compiler) {
   if (compiler.fusion.repeated_bytes > 0) repeats = repeats_of(index, tiles, compiler.layout);
   Layouts layouts = layouts_of(index, aliases, compiler.layout);
   for (std::int32_t i = 0; i < index.num_ops; ++i) {
-    if (tiles.is_copy[i] || repeats[i].is_there())
+    if (tiles.is_copy[i] || repeats[i].is_there()) {
       layouts.copies.push_back(index.op(i).results[0]);
+    }
+    // What swaps rows and columns computes nothing besides.
+    if (tiles.is_copy[i] && compiler.fusion.transposed_bytes > 0) {
+      layouts.copies.push_back(aliases.alias[index.op(i).operands[0]]);
+    }
   }
   Uses uses = uses_of(index, aliases, live_outs, layouts.copies);
   FusionInput input{index, aliases, uses, compiler.fusion};

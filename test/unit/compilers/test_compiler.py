@@ -512,6 +512,24 @@ func.func public @main(
 }
 """
 
+HEADS = """
+sdy.mesh @mesh = <["x"=8]>
+func.func public @main(
+    %x: tensor<64x49x32xbf16> {sdy.sharding = #sdy.sharding<@mesh, [{"x"}, {}, {}]>},
+    %w: tensor<32x96xbf16> WHOLE)
+    -> (tensor<64x3x49x49xbf16> {sdy.sharding = #sdy.sharding<@mesh, [{"x"}, {}, {}, {}]>}) {
+  %y = stablehlo.dot_general %x, %w, contracting_dims = [2] x [0]
+      : (tensor<64x49x32xbf16>, tensor<32x96xbf16>) -> tensor<64x49x96xbf16>
+  %z = stablehlo.reshape %y : (tensor<64x49x96xbf16>) -> tensor<64x49x3x32xbf16>
+  %h = stablehlo.transpose %z, dims = [0, 2, 1, 3]
+      : (tensor<64x49x3x32xbf16>) -> tensor<64x3x49x32xbf16>
+  %s = stablehlo.dot_general %h, %h, batching_dims = [0, 1] x [0, 1],
+      contracting_dims = [3] x [3] : (tensor<64x3x49x32xbf16>, tensor<64x3x49x32xbf16>)
+      -> tensor<64x3x49x49xbf16>
+  return %s : tensor<64x3x49x49xbf16>
+}
+"""
+
 EXCHANGED = """
 sdy.mesh @mesh = <["x"=8]>
 func.func public @main(%x: tensor<ROWSx8192xf32> CUT, %w: tensor<8192x8192xf32> WHOLE)
@@ -580,6 +598,7 @@ SHOWN: dict[str, Memory | Seconds | Planned | Text | Turns] = {
     "fusion.whole_columns": Planned(SUMMED.replace("DIM", "0"), 64, "h100:8", 32.0),
     "fusion.packed_bytes": Planned(COLUMNS.replace("f32", "bf16"), 64, "v5p:2x2x2", 1e12),
     "fusion.batch_operand_bytes": Planned(BATCH, SMALL, "v5p:2x2x2", 1e12),
+    "fusion.transposed_bytes": Planned(HEADS, SMALL, "v5p:2x2x2", 1e12),
     "fusion.matmul_tile_bytes": Planned(
         PRODUCT.replace("ASKED", "DEFAULT"), LARGE, "v5p:2x2x2", 1e-12
     ),
@@ -635,6 +654,7 @@ SHOWN: dict[str, Memory | Seconds | Planned | Text | Turns] = {
     "collectives.joined_bytes": Seconds(REDUCE, MIB, "h100:8", 0.0),
     "collectives.alone_bytes": Seconds(REDUCE, MIB, "h100:8", 2.0 * MIB),
     "collectives.parts_in_turn": Planned(COLUMNS, 64, "h100:8", False),
+    "collectives.exchanges_outermost": Planned(EXCHANGED, 8192, "v5p:2x2x2", False),
 }
 """By row, what shows it."""
 

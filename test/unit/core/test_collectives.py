@@ -332,6 +332,36 @@ def test_what_gpus_reduce_in_one_buffer_is_taken_out_by_a_kernel_each() -> None:
     assert more(SCATTER, MIB / 8) == 0
 
 
+@pytest.mark.parametrize(
+    ("before", "after", "copies"), [(1, 2, 2), (2, 1, 2), (0, 2, 1), (1, 0, 1)]
+)
+def test_tpus_transpose_what_is_exchanged_of_inner_dims(
+    before: int, after: int, copies: int
+) -> None:
+    shape, sizes = [64, 4096, 8], [8]
+    cluster = Cluster.parse("v5p:2x2x2")
+    core = cluster.to_core(Mesh.parse("x=8"))
+    rate = cluster.chip.memory_bandwidth.value * cluster.chip.memory_efficiency.value
+    cut = [[[0] if dim == at else [] for dim in range(3)] for at in (before, after)]
+    elements = 64 * 4096 * 8 / 8
+    for bits, packed in ((16, 4), (32, 0)):
+        (step,) = _core.reshard_steps(shape, bits, *cut, 0, sizes)
+        more = _core.collective_compiled_seconds(step, core, sizes) - _core.collective_seconds(
+            step, core, sizes
+        )
+        assert more == pytest.approx(copies * elements * (2 * bits / 8 + packed) / rate)
+
+
+def test_a_dim_of_one_element_does_not_stand_before_another() -> None:
+    cluster = Cluster.parse("v5p:2x2x2")
+    core = cluster.to_core(Mesh.parse("x=8"))
+    rate = cluster.chip.memory_bandwidth.value * cluster.chip.memory_efficiency.value
+    (step,) = _core.reshard_steps([1, 64, 64], 32, [[], [0], []], [[], [], [0]], 0, [8])
+    plain = _core.collective_seconds(step, core, [8])
+    compiled = _core.collective_compiled_seconds(step, core, [8])
+    assert compiled - plain == pytest.approx(2 * 64 * 64 * 4 / 8 / rate)
+
+
 def test_gpus_gather_as_they_are_told() -> None:
     assert as_compiled("h100:8x8", "x=64", "x", GATHER, MIB) == (GATHER, MIB)
     assert as_compiled("h100:8x8", "x=64", "x", SCATTER, MIB) == (SCATTER, MIB)

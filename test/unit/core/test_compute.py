@@ -136,6 +136,17 @@ def test_a_view_into_padded_tiles_or_out_of_them_transposes(padding, packed) -> 
     assert made[2] == pytest.approx((moved + 4 * packed * prod(sizes)) / (BANDWIDTH * 0.8))
 
 
+@pytest.mark.parametrize(("bits", "transposed", "taken"), [(16, 13.0, 26.0), (32, 5.0, 16.0)])
+def test_a_transposing_view_takes_its_own_rate_or_that_of_memory(bits, transposed, taken) -> None:
+    """One side has its elements, the other three times as many: the mean is 2."""
+    sizes, tensor = (64, 512), (((0,), (1,)), bits)
+    answers = {"fusion.packed_bytes": 4.0, "fusion.transposed_bytes": transposed}
+    made = compute(
+        *(_core.Work.VIEW, 0.0, sizes, (tensor,), (tensor,)), padding=(1.0, 3.0), answers=answers
+    )
+    assert made[2] == pytest.approx(taken * prod(sizes) / (BANDWIDTH * 0.8))
+
+
 def test_padded_tensors_take_longer_to_read_write_and_pack() -> None:
     _, moved, seconds = matmul(8, 512, 512, padding=(2.0, 1.0, 3.0), packed_bytes=4.0)
     assert moved == 2 * (2 * 8 * 512 + 512 * 512 + 3 * 8 * 512)

@@ -1595,6 +1595,20 @@ def test_matrices_that_tiles_double_are_copied_beside_a_product_without_a_batch(
     assert (64 * 3 * size * columns * 4 in sizes) == copied
 
 
+@pytest.mark.parametrize(("transposed_bytes", "stored"), [(13.4, True), (0.0, False)])
+def test_what_is_copied_into_other_tiles_is_read_from_memory(transposed_bytes, stored) -> None:
+    """The gradient of heads, which a product without a batch reads."""
+
+    def gradient(q, k, w):
+        heads = jnp.sin(jnp.einsum("bhij,bhjk->bhik", q, k))
+        return heads.transpose(0, 2, 1, 3).reshape(64, 49, 96) @ w
+
+    compiler = TPU | {"fusion.transposed_bytes": transposed_bytes}
+    found = read(gradient, (64, 3, 49, 49), (64, 3, 49, 32), (96, 32), compiler=compiler)
+    assert found.writes[found.op("sine")] == [stored]
+    assert found.writes[found.op("reshape")] == [True]
+
+
 def test_matrices_that_no_product_without_a_batch_makes_are_not_copied() -> None:
     def scores(x):
         heads = jnp.sin(x).reshape(64, 49, 3, 32).transpose(0, 2, 1, 3)
