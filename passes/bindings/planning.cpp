@@ -115,6 +115,8 @@ void bind_planning(nb::module_& module) {
       .def_prop_ro(
           "peak_values", [](const PlanTable& p) -> const auto& { return p.peak.live; },
           "(value, bytes), largest first.")
+      .def_ro("limited_bytes", &PlanTable::limited_bytes,
+              "What a search held to its limit of memory: of a device, or of a stage.")
       .def_ro("mem_coeff", &PlanTable::mem_coeff)
       .def_ro("lower_bound_seconds", &PlanTable::lower_bound_seconds)
       .def_ro("bound_is_joint", &PlanTable::bound_is_joint)
@@ -136,6 +138,16 @@ void bind_planning(nb::module_& module) {
       nb::object args =
           nb::make_tuple(std::string(d.what()), d.peak.bytes, d.limit, d.peak.live);
       PyErr_SetObject(does_not_fit.ptr(), args.ptr());
+    }
+  });
+
+  static nb::exception<planning::GivenUp> given_up(module, "GivenUp");
+  nb::register_exception_translator([](const std::exception_ptr& error, void*) {
+    try {
+      std::rethrow_exception(error);
+    } catch (const planning::GivenUp& g) {
+      nb::object args = nb::make_tuple(std::string(g.what()), g.seconds);
+      PyErr_SetObject(given_up.ptr(), args.ptr());
     }
   });
 
@@ -164,7 +176,7 @@ void bind_planning(nb::module_& module) {
       [](const Program& program, const Cluster& cluster, std::optional<double> mem_coeff,
          double memory_limit, int sweeps, bool joint, bool fold, bool merge_axes,
          bool all_prices, double most_seconds, double time_limit, std::uint64_t seed,
-         const Show& show) {
+         int stages, double give_up_seconds, const Show& show) {
         planning::RecursiveOptions options;
         options.watcher = watcher_of(show ? nb::handle(*show) : nb::handle());
         options.mem_coeff = mem_coeff;
@@ -174,6 +186,8 @@ void bind_planning(nb::module_& module) {
         options.fold = fold;
         options.merge_axes = merge_axes;
         options.all_prices = all_prices;
+        options.stages = stages;
+        options.give_up_seconds = give_up_seconds;
         options.most_seconds = most_seconds;
         options.time_limit = time_limit;
         options.seed = seed;
@@ -184,10 +198,11 @@ void bind_planning(nb::module_& module) {
       "program"_a, "cluster"_a, nb::kw_only(), "mem_coeff"_a.none(), "memory_limit"_a,
       "sweeps"_a = 2, "joint"_a = true, "fold"_a = true, "merge_axes"_a = true,
       "all_prices"_a = false, "most_seconds"_a = std::numeric_limits<double>::infinity(),
-      "time_limit"_a = std::numeric_limits<double>::infinity(), "seed"_a = 0,
-      "show"_a = nb::none(),
+      "time_limit"_a = std::numeric_limits<double>::infinity(), "seed"_a = 0, "stages"_a = 1,
+      "give_up_seconds"_a = std::numeric_limits<double>::infinity(), "show"_a = nb::none(),
       "The plan of least step time that fits; raises Contradiction(message, op, value) or "
-      "DoesNotFit(message, peak bytes, limit, [(value, bytes)]). `show` is called some times "
+      "DoesNotFit(message, peak bytes, limit, [(value, bytes)]), or GivenUp(message, seconds) "
+      "of a first plan that takes longer than `give_up_seconds`. `show` is called some times "
       "a "
       "second with phase, number of plans, seconds of the fastest that fits, its mesh, "
       "and whether Ctrl-C was pressed; where it returns false, the search ends with the best "
@@ -240,7 +255,7 @@ void bind_planning(nb::module_& module) {
         [replan](const Program& program, const Cluster& cluster, const PlanTable& previous,
                  std::optional<double> mem_coeff, double memory_limit,
                  std::optional<double> price, int sweeps, double time_limit,
-                 std::uint64_t seed) {
+                 std::uint64_t seed, int stages) {
           planning::RecursiveOptions options;
           options.watcher = watcher_of({});
           options.mem_coeff = mem_coeff;
@@ -248,11 +263,12 @@ void bind_planning(nb::module_& module) {
           options.sweeps = sweeps;
           options.time_limit = time_limit;
           options.seed = seed;
+          options.stages = stages;
           return replan(program, cluster, previous, price, options);
         },
         "program"_a, "cluster"_a, "previous"_a, nb::kw_only(), "mem_coeff"_a.none(),
         "memory_limit"_a, "price"_a = nb::none(), "sweeps"_a = 2,
-        "time_limit"_a = std::numeric_limits<double>::infinity(), "seed"_a = 0,
+        "time_limit"_a = std::numeric_limits<double>::infinity(), "seed"_a = 0, "stages"_a = 1,
         nb::call_guard<nb::gil_scoped_release>(), doc);
   };
   replans("replan", planning::replan_table,

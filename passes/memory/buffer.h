@@ -1,6 +1,7 @@
 /// What takes memory, and when: the records that analyses of memory hand on.
 #pragma once
 
+#include <compare>
 #include <cstdint>
 
 namespace autoshard {
@@ -9,6 +10,8 @@ namespace autoshard {
 /// runs.
 struct LiveRange {
   std::int32_t first = 0, last = 0;
+
+  auto operator<=>(const LiveRange&) const = default;
 
   /// Nothing lives at no point.
   bool is_empty() const { return first >= last; }

@@ -274,9 +274,23 @@ ProgramMemory memory_of(const Program& program, const Compiler& compiler) {
     memory.copied_if_gathered = gathered_results(fused, order);
   }
   memory.passed_on = passed_on(program, order);
+  memory.loops = order.loops;
   memory.alias = std::move(fused.aliases.alias);
   memory.padding = std::move(fused.tiles.of_value);
   return memory;
+}
+
+double ProgramMemory::share(const LiveRange& live, std::int32_t value) const {
+  return stages > 1 && is_of_all_trips[value] ? 1.0 / stages : share(live);
+}
+
+double ProgramMemory::share(const LiveRange& live) const {
+  if (stages == 1) return 1;
+  if (std::binary_search(of_all_trips.begin(), of_all_trips.end(), live)) return 1.0 / stages;
+  const bool is_in_trip = std::any_of(loops.begin(), loops.end(), [&](const LiveRange& loop) {
+    return loop.first <= live.first && live.last <= loop.last;
+  });
+  return is_in_trip ? 1 : 1.0 / stages;
 }
 
 }  // namespace autoshard

@@ -61,6 +61,18 @@ struct ProgramMemory {
   std::map<std::int32_t, GatheredResult> copied_if_gathered;
   /// What loops read and do not change.
   std::vector<PassedOn> passed_on;
+  /// From the first op of each loop to its last one; of a stage those that are in no other.
+  std::vector<LiveRange> loops;
+  /// Stages of a pipeline of which it is what one takes; see memory/stage_shares.h.
+  int stages = 1;
+  /// By value, of a stage: whether there is one for all trips of outer loops; and, in order,
+  /// how such ones live that loops carry or read.
+  std::vector<bool> is_of_all_trips;
+  std::vector<LiveRange> of_all_trips;
+
+  /// The part of what lives so that a stage takes, and of copies of a value.
+  double share(const LiveRange& live) const;
+  double share(const LiveRange& live, std::int32_t value) const;
 
   /// Whether a value has a buffer.
   bool is_stored(std::int32_t value) const { return live[value].last > 0; }

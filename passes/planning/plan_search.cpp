@@ -223,6 +223,10 @@ Candidate PlanSearch::fastest_that_fits(std::vector<Candidate>& pool) const {
                                      plans_.axes_tolerance());
 }
 
+void PlanSearch::give_up_if_slow(const Candidate& first) const {
+  if (first.seconds > task_.options.give_up_seconds) throw GivenUp(first.seconds);
+}
+
 Candidate PlanSearch::cheapest_that_fits() {
   std::vector<Candidate> pool, quick;
   const bool asks_single = meshes_.may_merge() && !plans_.is_small();
@@ -231,7 +235,9 @@ Candidate PlanSearch::cheapest_that_fits() {
   if (asks_single && is_tight()) {
     task_.phases.start("levels");
     quick.push_back(plans_.greedy_by_axis(meshes_.single(), price_ladder[0]));
-    if (!plans_.fits(plans_.evaluate(quick.back()))) rung = first_that_fits(1, quick);
+    const bool is_fitting = plans_.fits(plans_.evaluate(quick.back()));
+    give_up_if_slow(quick.back());
+    if (!is_fitting) rung = first_that_fits(1, quick);
   }
   double unfit = rung > 0 ? price_ladder[rung - 1] : 0, fit = -1;
   while (true) {
@@ -239,8 +245,9 @@ Candidate PlanSearch::cheapest_that_fits() {
     std::vector<Candidate> list = meshes_.at_price(coeff);
     task_.phases.start("memory");
     pool.push_back(list.front());
-    if (plans_.fits(plans_.evaluate(pool.back())) || plans_.is_small() || rung == last ||
-        plans_.is_late()) {
+    plans_.evaluate(pool.back());
+    if (coeff == 0) give_up_if_slow(pool.back());
+    if (plans_.fits(pool.back()) || plans_.is_small() || rung == last || plans_.is_late()) {
       if (plans_.fits(pool.back())) fit = coeff;
       for (Candidate& best : meshes_.best_of(std::move(list))) {
         task_.phases.start("memory");

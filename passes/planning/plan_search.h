@@ -17,7 +17,7 @@ class PlanSearch {
  public:
   explicit PlanSearch(const SearchTask& task);
 
-  /// The plan that the options ask for. Throws `DoesNotFit`.
+  /// The plan that the options ask for. Throws `DoesNotFit` and `GivenUp`.
   Candidate run();
 
   /// A plan of the same program with other pins, decided again one axis at a time on its own
@@ -63,6 +63,9 @@ class PlanSearch {
   /// fits at one price is taken to fit at all higher ones, and the last one is not asked. The
   /// plans go to `quick`.
   std::size_t first_that_fits(std::size_t rung, std::vector<Candidate>& quick);
+
+  /// Throws `GivenUp` if the first plan, without a price of memory, is that slow.
+  void give_up_if_slow(const Candidate& first) const;
 
   /// Rising prices until a plan fits, then back towards the last one that did not.
   Candidate cheapest_that_fits();

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "memory/stage_shares.h"
 #include "planning/plan_search.h"
 #include "planning/sent_together.h"
 
@@ -30,6 +31,13 @@ Clock::time_point deadline_of(const RecursiveOptions& options) {
                             std::chrono::duration<double>(options.time_limit));
 }
 
+/// The memory that a search holds to its limit.
+std::shared_ptr<const ProgramMemory> limited(
+    const std::shared_ptr<const ProgramMemory>& memory, const Program& program, int stages) {
+  if (stages == 1) return memory;
+  return std::make_shared<const ProgramMemory>(of_a_stage(*memory, program, stages));
+}
+
 /// What a candidate means, with every term of its cost. `rounds` are for its bound where that
 /// is by single axes.
 RecursivePlan written_out(const Program& program, const Classes& classes,
@@ -56,6 +64,7 @@ RecursivePlan written_out(const Program& program, const Classes& classes,
   verify(program, result.mesh, result.plan);
   result.costs = costs_of({program, result.mesh, classes, *memory, best.stage->cluster},
                           assignment, result.plan);
+  result.limited_bytes = best.peak.bytes;
   result.known = std::make_shared<const KnownProgram>(
       KnownProgram{memory, classes, search.levels().messages_of_axes()});
   for (const CostedMove& move : result.costs.moves) {
@@ -96,7 +105,8 @@ std::optional<RecursivePlan> unfolded(const Program& program,
   on_mesh.mesh = folded.mesh;
   const Classes classes = classes_of(
       on_mesh, memory.get(), class_options(program, best.stage->cluster.compiler, false));
-  PlanSearch plans({on_mesh, classes, *memory, best.stage->cluster, options, phases, watch});
+  const auto of_stage = limited(memory, program, options.stages);
+  PlanSearch plans({on_mesh, classes, *of_stage, best.stage->cluster, options, phases, watch});
   std::optional<Candidate> found;
   try {
     found = plans.from(folded.plan, nullptr, best.coeff);
@@ -125,7 +135,8 @@ RecursivePlan recursive_programming(const Program& program, const Cluster& clust
   phases.start("folding");
   const Classes classes = classes_of(program, memory.get(),
                                      class_options(program, cluster.compiler, options.fold));
-  PlanSearch plans({program, classes, *memory, cluster, options, phases, watch});
+  const auto of_stage = limited(memory, program, options.stages);
+  PlanSearch plans({program, classes, *of_stage, cluster, options, phases, watch});
   const Candidate best = plans.run();
   RecursivePlan result =
       written_out(program, classes, memory, options, best, mesh_sweep_rounds, phases);
@@ -186,7 +197,8 @@ std::optional<RecursivePlan> replan_near(const Program& program, const Cluster& 
                                      class_options(program, cluster.compiler, options.fold));
   phases.start("sweeps");
   Watch watch(deadline_of(options), options.watcher, phases);
-  PlanSearch plans({program, classes, *known.memory, cluster, options, phases, watch});
+  const auto of_stage = limited(known.memory, program, options.stages);
+  PlanSearch plans({program, classes, *of_stage, cluster, options, phases, watch});
   const std::optional<Candidate> best = from_previous(
       plans, without_forbidden_cuts(program, previous), previous.objective, known, mem_coeff);
   if (!best) return std::nullopt;

@@ -32,6 +32,8 @@ struct RecursivePlan {
   /// The axes of the program's mesh that each axis of `mesh` is made of.
   std::vector<std::vector<int>> axis_groups;
   PlanCosts costs;
+  /// What is held to the limit of memory: bytes of a device, or of one of a stage.
+  double limited_bytes = 0;
   /// The price of memory that was given, or the one that led to it, in the unit of
   /// `mem_coeff`.
   double mem_coeff = 0;
@@ -51,7 +53,7 @@ struct RecursivePlan {
   std::shared_ptr<const KnownProgram> known;
 };
 
-/// Throws `InvalidProgram`, `InvalidCluster`, `Contradiction` or `DoesNotFit`.
+/// Throws `InvalidProgram`, `InvalidCluster`, `Contradiction`, `DoesNotFit` or `GivenUp`.
 RecursivePlan recursive_programming(const Program& program, const Cluster& cluster,
                                     const RecursiveOptions& options);
 

@@ -23,6 +23,9 @@ struct RecursiveOptions {
   std::optional<double> mem_coeff;
   /// Bytes that a device has for the program.
   double memory_limit;
+  /// Stages of a pipeline that the program is cut into: the limit is that of one of them; see
+  /// `of_a_stage`.
+  int stages = 1;
   /// Rounds in which every level is decided again.
   int sweeps = 2;
   /// Whether pairs of levels are decided together.
@@ -36,6 +39,9 @@ struct RecursiveOptions {
   bool all_prices = false;
   /// Slower plans are of no use: prices are climbed no further where all are that slow.
   double most_seconds = std::numeric_limits<double>::infinity();
+  /// Where a first plan without a price of memory takes longer, nothing more is tried; throws
+  /// `GivenUp`.
+  double give_up_seconds = std::numeric_limits<double>::infinity();
   /// Seconds after which nothing more is tried; a plan found within them depends on the
   /// machine only if the limit is reached.
   double time_limit = std::numeric_limits<double>::infinity();
@@ -51,6 +57,13 @@ struct DoesNotFit : std::runtime_error {
   double limit;
   /// Peak of the plan that needs least.
   Peak peak;
+};
+
+/// The first plan is slower than what the search was to give up at.
+struct GivenUp : std::runtime_error {
+  explicit GivenUp(double seconds)
+      : std::runtime_error("the first plan is too slow"), seconds(seconds) {}
+  double seconds;
 };
 
 /// What a search knows of a program that other pins hardly change.

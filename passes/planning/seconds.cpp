@@ -50,6 +50,13 @@ double price_while(const LiveRange& live, const Prices& prices) {
   return sum;
 }
 
+/// The same of what lives besides buffers.
+double price_besides(const ProgramMemory& memory, const LiveRange& live,
+                     const Prices& prices) {
+  const double price = price_while(live, prices);
+  return price > 0 ? memory.share(live) * price : 0;
+}
+
 }  // namespace
 
 SecondsCosts::SecondsCosts(const ProgramOnMesh& on)
@@ -76,15 +83,21 @@ void SecondsCosts::set_prices(const Prices& prices, const Prices& deciding) {
     price_[c] =
         on_.classes.values[c].source < 0 ? tie_per_byte * on_.classes.values[c].count : 0;
   }
-  const auto price_in = [&](const LiveRange& live) { return price_while(live, prices); };
+  const auto price_in = [&](const LiveRange& live) {
+    return price_besides(on_.memory, live, prices);
+  };
   for (const Buffer& stored : on_.memory.buffers) {
     const std::int32_t sharding_class = on_.classes.class_of_value[stored.value];
     if (sharding_class < 0) continue;
     const double whole = on_.program.types[on_.classes.values[sharding_class].type].bytes();
-    if (whole > 0) price_[sharding_class] += stored.bytes / whole * price_in(stored.live);
+    if (whole > 0)
+      price_[sharding_class] += stored.bytes / whole * price_while(stored.live, prices);
   }
   for (const Copy& copy : on_.classes.copies) {
-    price_[copy.sharding_class] += price_in(copy.live);
+    const double price = price_while(copy.live, prices);
+    if (price > 0) {
+      price_[copy.sharding_class] += on_.memory.share(copy.live, copy.value) * price;
+    }
   }
   flow_price_.assign(on_.classes.flows.size(), 0);
   for (std::size_t f = 0; f < flow_price_.size(); ++f) {
@@ -110,7 +123,9 @@ std::vector<double> SecondsCosts::prices_of_sums(const Prices& prices) const {
   std::vector<double> result;
   for (const ClassSum& sum : on_.classes.sums) {
     double price = 0;
-    for (const SummedOp& one : sum.members) price += one.bytes * price_while(one.live, prices);
+    for (const SummedOp& one : sum.members) {
+      price += one.bytes * price_besides(on_.memory, one.live, prices);
+    }
     result.push_back(price);
   }
   return result;

@@ -252,8 +252,9 @@ std::vector<Transient> transients_of(const ProgramOnMesh& on, const Assignment& 
     const ShardingClass& sharding_class = on.classes.values[copy.sharding_class];
     const Sharding& to = assignment.sharding(copy.sharding_class);
     if (only_cuts(assignment.sharding(sharding_class.source), to)) continue;
-    result.push_back({{sent_from(copy.live.first), copy.live.last},
-                      on.local_bytes(sharding_class.type, to)});
+    const LiveRange live{sent_from(copy.live.first), copy.live.last};
+    const double share = on.memory.share(live, copy.value) / on.memory.share(live);
+    result.push_back({live, share * on.local_bytes(sharding_class.type, to)});
   }
   const std::vector<OpTransients> by_class = transients_by_class(on, assignment);
   CopiedArguments copied(on);
@@ -302,16 +303,23 @@ std::vector<double> shards_by_value(const ProgramOnMesh& on, const Assignment& a
 
 Peak peak_of(const ProgramOnMesh& on, const Assignment& assignment,
              const std::vector<double>& num_shards, const std::vector<Transient>& besides) {
-  std::vector<Transient> transients = transients_of(on, assignment);
-  transients.insert(transients.end(), besides.begin(), besides.end());
   const ProgramMemory& memory = on.memory;
+  std::vector<Transient> transients;
+  const auto add = [&](const std::vector<Transient>& more) {
+    for (const Transient& one : more) {
+      transients.push_back({one.live, memory.share(one.live) * one.bytes});
+    }
+  };
+  add(transients_of(on, assignment));
+  add(besides);
   const Peak least = peak(memory.buffers, memory.num_points, num_shards, transients);
   const double limit =
       on.cluster.compiler.schedule.memory_share * on.cluster.chip.memory_bytes;
-  if (least.bytes >= limit) return least;
+  // What waits takes what stages have left.
+  if (memory.stages > 1 || least.bytes >= limit) return least;
   const std::vector<Transient> waiting = waiting_for_reductions(on, assignment);
   if (waiting.empty()) return least;
-  transients.insert(transients.end(), waiting.begin(), waiting.end());
+  add(waiting);
   Peak most = peak(memory.buffers, memory.num_points, num_shards, transients);
   most.bytes = std::min(most.bytes, limit);
   return most;

@@ -1413,6 +1413,10 @@ class CorePlan:
         """(value, bytes), largest first."""
 
     @property
+    def limited_bytes(self) -> float:
+        """What a search held to its limit of memory: of a device, or of a stage."""
+
+    @property
     def mem_coeff(self) -> float: ...
 
     @property
@@ -1452,6 +1456,9 @@ class CorePlan:
 class DoesNotFit(Exception):
     pass
 
+class GivenUp(Exception):
+    pass
+
 class Contradiction(Exception):
     pass
 
@@ -1460,9 +1467,9 @@ def propagate(program: Program, *, max_options: int = 160, sweeps: int = 2, seed
     The plan of least resharding; raises Contradiction(message, op, value).
     """
 
-def recursive_programming(program: Program, cluster: Cluster, *, mem_coeff: float | None, memory_limit: float, sweeps: int = 2, joint: bool = True, fold: bool = True, merge_axes: bool = True, all_prices: bool = False, most_seconds: float = float('inf'), time_limit: float = float('inf'), seed: int = 0, show: Callable[[str, int, float, Sequence[int], bool], bool] | None = None) -> CorePlan:
+def recursive_programming(program: Program, cluster: Cluster, *, mem_coeff: float | None, memory_limit: float, sweeps: int = 2, joint: bool = True, fold: bool = True, merge_axes: bool = True, all_prices: bool = False, most_seconds: float = float('inf'), time_limit: float = float('inf'), seed: int = 0, stages: int = 1, give_up_seconds: float = float('inf'), show: Callable[[str, int, float, Sequence[int], bool], bool] | None = None) -> CorePlan:
     """
-    The plan of least step time that fits; raises Contradiction(message, op, value) or DoesNotFit(message, peak bytes, limit, [(value, bytes)]). `show` is called some times a second with phase, number of plans, seconds of the fastest that fits, its mesh, and whether Ctrl-C was pressed; where it returns false, the search ends with the best plan so far. What it raises, or another handler of a signal, the search raises.
+    The plan of least step time that fits; raises Contradiction(message, op, value) or DoesNotFit(message, peak bytes, limit, [(value, bytes)]), or GivenUp(message, seconds) of a first plan that takes longer than `give_up_seconds`. `show` is called some times a second with phase, number of plans, seconds of the fastest that fits, its mesh, and whether Ctrl-C was pressed; where it returns false, the search ends with the best plan so far. What it raises, or another handler of a signal, the search raises.
     """
 
 def estimate(program: Program, cluster: Cluster, *, shardings: Sequence[Sequence[Sequence[int]]], value_sharding: Sequence[int], strategies: Sequence[tuple[Sequence[int], Sequence[int]]], op_strategy: Sequence[int], known: CorePlan | None = None) -> CorePlan:
@@ -1494,12 +1501,12 @@ def alike_ops(program: Program, plan: CorePlan, *, kinds: Annotated[NDArray[nump
     Groups of ops with one kind, place, strategy, seconds and runs, in the order of their first ops. Spots are small numbers from 0 on.
     """
 
-def replan(program: Program, cluster: Cluster, previous: CorePlan, *, mem_coeff: float | None, memory_limit: float, price: float | None = None, sweeps: int = 2, time_limit: float = float('inf'), seed: int = 0) -> CorePlan:
+def replan(program: Program, cluster: Cluster, previous: CorePlan, *, mem_coeff: float | None, memory_limit: float, price: float | None = None, sweeps: int = 2, time_limit: float = float('inf'), seed: int = 0, stages: int = 1) -> CorePlan:
     """
     A plan of the same program, on the mesh of `previous`, with other pins. Memory has `price` at first, in the unit of mem_coeff, else that of `previous`.
     """
 
-def replan_near(program: Program, cluster: Cluster, previous: CorePlan, *, mem_coeff: float | None, memory_limit: float, price: float | None = None, sweeps: int = 2, time_limit: float = float('inf'), seed: int = 0) -> CorePlan | None:
+def replan_near(program: Program, cluster: Cluster, previous: CorePlan, *, mem_coeff: float | None, memory_limit: float, price: float | None = None, sweeps: int = 2, time_limit: float = float('inf'), seed: int = 0, stages: int = 1) -> CorePlan | None:
     """
     As `replan`, without the whole search where the previous plan leads nowhere: None.
     """

@@ -70,7 +70,7 @@ _LEAST_BUBBLE = 0.005
 """Share of a step in which stages wait: no more parts on a stage are tried than leave so little."""
 
 PlanSource = Callable[[Source, Request, Traced, Effort], Plan]
-SearchWhole = Callable[[Source, Request, int], WholeStep]
+SearchWhole = Callable[[Source, Request, int, float], WholeStep]
 
 
 def with_chosen_pipeline(
@@ -273,14 +273,13 @@ class _Choice:
             for count in numbers:
                 if self._is_over(self.look_until):
                     break
-                least, shares = (
-                    bounds.least_whole(count),
-                    self._shares(stages, count, source, bounds),
-                )
+                least = bounds.least_whole(count)
+                shares = self._shares(stages, count, source, bounds)
                 if self._is_hopeless(stages, count, least, shares):
                     continue
                 try:
-                    whole = self._whole(stages, count, source, bounds)
+                    useful = self.expected / min(shares.values())
+                    whole = self._whole(stages, count, source, bounds, useful)
                 except DoesNotFitError as error:
                     self._tell(stages, count, "does not fit", peak_bytes=error.peak_bytes / stages)
                     continue
@@ -300,12 +299,14 @@ class _Choice:
                 last = now
         self.expected = min([self.expected, *(one.expected for one in self.candidates)])
 
-    def _whole(self, stages: int, count: int, source: Source, bounds: PipelineBounds) -> WholeStep:
+    def _whole(
+        self, stages: int, count: int, source: Source, bounds: PipelineBounds, useful: float
+    ) -> WholeStep:
         left = self.look_until - time.monotonic() if math.isfinite(self.look_until) else None
         request = self._staged(stages, count)
         if left is not None:
             request = replace(request, time_limit=max(left, LEAST_SECONDS))
-        return self.whole_step(source, request, bounds.micro_batches)
+        return self.whole_step(source, request, bounds.micro_batches, useful)
 
     def _is_hopeless(
         self, stages: int, count: int, whole: float, shares: Mapping[int, float]

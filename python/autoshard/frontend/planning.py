@@ -316,8 +316,9 @@ def plan_source(
 def _planned_in_stages(
     source: Source, request: Request, stages: int, advises: bool, effort: Effort
 ) -> Plan:
-    plan_once = partial(_planned_in_parts, effort=replace(effort, last_search=LastSearch()))
-    search = StagedSearch.of(source, request, stages, plan_once, effort.most_seconds)
+    effort = replace(effort, last_search=LastSearch())
+    plan_once = partial(_planned_in_parts, effort=effort)
+    search = StagedSearch.of(source, request, stages, plan_once, effort)
     try:
         return search.plan(request)
     except DoesNotFitError as error:

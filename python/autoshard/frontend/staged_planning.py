@@ -24,6 +24,8 @@ _MOST_SEARCHES = 4
 _NEARLY = 0.95
 """What the next search gets of the memory by which the worst stage would need all that it has, if
 stages needed as much of what it uses as of the last plan."""
+_NEARLY_SHARED = 0.98
+"""The same where the search knows what stages share."""
 _WORTH_MORE = 1.05
 """Times as much memory that a search needs to get for one more where a plan fits."""
 _LEAN = 1.001
@@ -53,8 +55,10 @@ class StagedSearch:
     """Searches for one pipeline, under one time limit.
 
     Each stage holds a share of the arguments only, and what it keeps of micro-batches is known when
-    the schedule is. So the first search may use as much memory as all stages have, and the next
-    ones less than the plan before, as long as its worst stage needs too much by all schedules.
+    the schedule is. So the first search may use as much memory as all stages have, of which each
+    has a part for its share and one micro-batch (a search that computes again knows no stages), and
+    the next ones less than the plan before, as long as its worst stage needs too much by all
+    schedules.
     What a stage needs is no fixed share of what one needs that does all: where no plan needs as
     little as the next one is to, the plan of least memory is tried, unless its worst stage needs
     too much even if all that it saves is kept of micro-batches in flight. Where a plan fits that
@@ -71,6 +75,8 @@ class StagedSearch:
     """Slower steps are of no use."""
     deadline: float
     """A second of ``time.monotonic()``; infinite without a time limit."""
+    last_search: LastSearch = field(default_factory=LastSearch)
+    """Whose is the last one of ``plan_once``."""
     allowed: float = field(init=False)
     """Bytes that the next search may use."""
 
@@ -83,13 +89,14 @@ class StagedSearch:
         request: Request,
         stages: int,
         plan_once: Callable[[Source, Request], Plan],
-        most_seconds: float = math.inf,
+        effort: Effort = FULL_EFFORT,
     ) -> StagedSearch:
         """The searches for a request, whose time limit begins now."""
         limit = memory_limit_of(cast(Cluster, source.cluster), request.options().memory_limit)
         seconds = math.inf if request.time_limit is None else request.time_limit
         deadline = time.monotonic() + seconds
-        return StagedSearch(source, stages, limit, plan_once, most_seconds, deadline)
+        most, last = effort.most_seconds, effort.last_search or LastSearch()
+        return StagedSearch(source, stages, limit, plan_once, most, deadline, last)
 
     def first(self, request: Request) -> Request:
         """What the first search is asked."""
@@ -109,7 +116,7 @@ class StagedSearch:
         """
         best: Plan | None = None
         peaks: list[float] = []
-        allowed, used, flights = self.allowed, math.inf, 1.0
+        allowed, used, flights, is_staged = self.allowed, math.inf, 1.0, False
         for number in range(_MOST_SEARCHES):
             if (number and self.is_over()) or (best is not None and running().is_interrupted):
                 break
@@ -127,7 +134,8 @@ class StagedSearch:
                     break
                 if error.peak_bytes * _LEAN >= used:
                     break
-                least = peaks[-1] - flights * (used - error.peak_bytes)
+                saved = (used - error.peak_bytes) / (self.stages if is_staged else 1)
+                least = peaks[-1] - flights * saved
                 if least > self.limit:
                     peaks.append(least)
                     break
@@ -136,8 +144,12 @@ class StagedSearch:
             peaks.append(plan.peak_bytes)
             flights = cast(PlannedPipeline, plan.pipeline).flights
             summary = cast(PlanSummary, plan.summary)
-            used = min(allowed, summary.peak_bytes_per_device)
-            next_allowed = used * _NEARLY * self.limit / plan.peak_bytes
+            last = self.last_search.found
+            used, is_staged = min(allowed, summary.peak_bytes_per_device), False
+            if last is not None and last.stages > 1:
+                used, is_staged = min(allowed, last.limited_bytes), True
+            nearly = _NEARLY_SHARED if is_staged else _NEARLY
+            next_allowed = used * nearly * self.limit / plan.peak_bytes
             if plan.peak_bytes <= self.limit:
                 if best is None or plan.step_seconds < best.step_seconds:
                     best = plan

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import cast
@@ -57,7 +58,9 @@ class WholeSteps:
         self._job_of = job_of
         self._readings: list[_Reading] = []
 
-    def search(self, source: Source, request: Request, cut_before: int = 1) -> WholeStep:
+    def search(
+        self, source: Source, request: Request, cut_before: int = 1, useful: float = math.inf
+    ) -> WholeStep:
         """What the first search for a pipeline finds; nothing of it is written.
 
         What only adds to its seconds is left out: what is computed again, shardings that are
@@ -67,6 +70,7 @@ class WholeSteps:
             source: The step, lowered for the devices of a stage.
             request: With a pipeline.
             cut_before: Micro-batches that the step was cut into to time it; 1: it was not.
+            useful: Slower steps are of no use: it may be told of them that they are, alone.
 
         Raises:
             DoesNotFitError: No plan fits the memory of all stages.
@@ -92,10 +96,10 @@ class WholeSteps:
         if imported is None:
             reading = self._read(source, first)
             if not reading.is_free():
-                found = reading.read.searched(options)
+                found = reading.read.searched(options, stages=stages)
                 return WholeStep(seconds_with_sums_once(found), found.summary.mem_coeff > 0)
             imported = reading.read.imported
-        seconds, mem_coeff = searched_seconds(imported, cluster, options)
+        seconds, mem_coeff = searched_seconds(imported, cluster, options, stages, useful)
         return WholeStep(seconds, mem_coeff > 0)
 
     def _lacks(self, bytecode: bytes, count: int) -> bool:

@@ -14,9 +14,9 @@ from __future__ import annotations
 import math
 import re
 import time
-from collections.abc import Generator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import ClassVar, Literal
 
 from autoshard import _core
@@ -25,24 +25,23 @@ from autoshard.errors import (
     AutoshardError,
     PassOptionError,
     PlanError,
-    ShardingError,
 )
 from autoshard.importer.imported_program import ImportedProgram
 from autoshard.importer.pins import Pinned
 from autoshard.importer.program import import_program
-from autoshard.ir import mlir, place
+from autoshard.ir import mlir
 from autoshard.ir.attributes import MESH, PIPELINE_STAGES, PLAN
 from autoshard.ir.boundary import allow_all_to_all, pad_indivisible
 from autoshard.ir.equal_ops import join_equal_ops
 from autoshard.ir.garbage import no_collection
 from autoshard.passes.base import Pass, no_cluster
+from autoshard.passes.checked_search import check_size, explained, set_mesh
 from autoshard.passes.import_strategies import ReadModule, import_strategies
 from autoshard.passes.memory_limit import memory_limit_of, read_bytes_text
 from autoshard.passes.phase_clock import PhaseClock
 from autoshard.passes.search_progress import shown_search
 from autoshard.passes.symbolic import DEFAULT_MEM_COEFF, search_symbolic
 from autoshard.planned.axis_names import describe_axes, name_axes
-from autoshard.planned.does_not_fit import does_not_fit
 from autoshard.planned.given_plan import Costed, cost_of_module
 from autoshard.planned.idle_axes import warn_of_idle_axes
 from autoshard.planned.manual import with_bodies
@@ -50,7 +49,6 @@ from autoshard.planned.summarize import summarize
 from autoshard.planned.summary import PlanSummary
 from autoshard.planned.symbolic_costs import SymbolicCosts
 from autoshard.planned.write import (
-    explain,
     mesh_of,
     populate_rules,
     remove_rules,
@@ -214,6 +212,16 @@ class PlannedProgram:
     summary: PlanSummary
     names_mesh: bool = False
     """Is the mesh the plan's own, so that it goes to the module with it?"""
+    stages: int = 1
+    """Stages of a pipeline that share the memory it was searched within."""
+
+    @property
+    def limited_bytes(self) -> float:
+        """What the search held to its limit: the peak of a device, or that of one in a stage, times
+        the stages."""
+        if self.stages == 1:
+            return self.summary.peak_bytes_per_device
+        return self.stages * self.plan.limited_bytes
 
     def costed(self) -> Costed:
         """The plan with its costs, as the search knows them.
@@ -245,8 +253,14 @@ class ReadProgram:
     seconds: Mapping[str, float]
     """By phase."""
 
+    @property
+    def stages(self) -> int:
+        """Those of the pipeline that the module is cut for; 1: it is for none."""
+        found = self.module.operation.attributes.get(PIPELINE_STAGES)
+        return 1 if found is None else mlir.IntegerAttr(found).value
+
     def searched(
-        self, options: RecursiveProgramming, most_seconds: float = math.inf
+        self, options: RecursiveProgramming, most_seconds: float = math.inf, stages: int = 1
     ) -> PlannedProgram:
         """What the search finds; the module stays as it is.
 
@@ -254,6 +268,8 @@ class ReadProgram:
             options: Those that it was read with, or others of the search itself, as the limit of
                 memory.
             most_seconds: Plans of slower steps are of no use.
+            stages: Those that have an equal part of the memory each, and of what lives in no trip
+                of a loop.
 
         Raises:
             DoesNotFitError: No plan fits the memory.
@@ -264,7 +280,7 @@ class ReadProgram:
         with self.module.context, mlir.Location.unknown(), no_collection():
             with clock.phase("search"):
                 may_merge = not self.has_mesh and not options.mesh_shape
-                climbs = PIPELINE_STAGES in self.module.operation.attributes
+                climbs = self.stages > 1
                 found = _search(
                     imported,
                     cluster,
@@ -273,6 +289,7 @@ class ReadProgram:
                     may_merge,
                     all_prices=climbs,
                     most_seconds=most_seconds,
+                    stages=stages,
                 )
             clock.split("search", found.phases)
             with clock.phase("write"):
@@ -295,6 +312,7 @@ class ReadProgram:
             options,
             summary,
             names_mesh=not self.has_mesh,
+            stages=stages,
         )
 
 
@@ -315,7 +333,7 @@ def read_module(
             join_equal_ops(module)
             read = _read_strategies(module, cluster, options)
             mesh = mesh_of(module)
-            _check_size(mesh, cluster, module)
+            check_size(mesh, cluster, module)
             allow_all_to_all(module, options.enable_alltoall)
             operations = bound_gradients(module, cluster, read.operations)
         with clock.phase("rules"):
@@ -379,7 +397,11 @@ def search_imported(
 
 
 def searched_seconds(
-    imported: ImportedProgram, cluster: Cluster, options: RecursiveProgramming
+    imported: ImportedProgram,
+    cluster: Cluster,
+    options: RecursiveProgramming,
+    stages: int = 1,
+    useful: float = math.inf,
 ) -> tuple[float, float]:
     """Seconds of a step as the search weighs it, and the price of memory that it took.
 
@@ -388,6 +410,8 @@ def searched_seconds(
             for this cluster or another one.
         cluster: Of the same kind of compiler.
         options: As of ``search_module``.
+        stages: As of ``ReadProgram.searched``.
+        useful: Slower steps are of no use: that they are slower may be all that is told.
 
     Raises:
         DoesNotFitError: No plan fits the memory.
@@ -395,7 +419,12 @@ def searched_seconds(
     changed = imported.changed(cluster.level_mesh().without_unit_axes(), ())
     limit = memory_limit_of(cluster, options.memory_limit)
     with no_collection():
-        plan = _search(changed, cluster, options, limit, not options.mesh_shape).plan
+        most, merges = _MOST_GAIN * useful, not options.mesh_shape
+        search = partial(_search, stages=stages, give_up_seconds=most)
+        try:
+            plan = search(changed, cluster, options, limit, merges).plan
+        except _core.GivenUp as error:
+            return error.args[1] / _MOST_GAIN, 0.0
     is_weighed = options.cost_model == "seconds"
     seconds = min(plan.step_seconds, plan.objective) if is_weighed else plan.step_seconds
     return seconds, plan.mem_coeff
@@ -454,16 +483,17 @@ def replanned(
     mesh = planned.mesh.without_unit_axes()
     limit = memory_limit_of(cluster, options.memory_limit)
     imported = planned.imported.changed(mesh, [*planned.imported.pins, *pins])
-    with _explained(imported, limit):
+    with explained(imported, limit, planned.stages):
         plan = _core.replan(
             imported.program,
             cluster.to_core(mesh, options.overlap),
             planned.plan,
             mem_coeff=None if options.mem_coeff == "auto" else options.mem_coeff,
-            memory_limit=limit,
+            memory_limit=limit / planned.stages,
             sweeps=options.sweeps,
             time_limit=time_limit,
             seed=options.seed,
+            stages=planned.stages,
         )
     made_of = {axis.name: axis.physical for axis in planned.summary.axes}
     axes = describe_axes(imported, plan, made_of)
@@ -513,7 +543,7 @@ def _read_strategies(
 ) -> ReadModule:
     """Write pins and mesh; the search may make up its own mesh where none is given."""
     if options.mesh:
-        _set_mesh(module, options.mesh)
+        set_mesh(module, options.mesh)
     levels = cluster.level_mesh()
     levels = _with_shape(levels, options) if options.mesh_shape else levels
     default = levels if levels.axes else Mesh((Axis("data", 1),))
@@ -539,25 +569,8 @@ def _with_shape(levels: Mesh, options: RecursiveProgramming) -> Mesh:
     return Mesh(tuple(joined))
 
 
-def _set_mesh(module: mlir.Module, mesh: str) -> None:
-    attributes = module.operation.attributes
-    wanted = str(Mesh.parse(mesh))
-    if MESH in attributes and str(mesh_of(module)) != wanted:
-        raise ShardingError(
-            f'mesh={mesh}, but the module has {MESH} = "{mesh_of(module)}". Leave the option out, '
-            "or remove the attribute.",
-            place(module.operation.location),
-        )
-    attributes[MESH] = mlir.StringAttr.get(wanted)
-
-
-def _check_size(mesh: Mesh, cluster: Cluster, module: mlir.Module) -> None:
-    if mesh.size != cluster.num_devices:
-        raise ShardingError(
-            f"mesh {mesh} has {mesh.size} devices, the cluster {cluster.name} has "
-            f"{cluster.num_devices}. Give a mesh or a cluster of another size.",
-            place(module.operation.location),
-        )
+_MOST_GAIN = 1.05
+"""A first plan of a search over its last one, at most, where memory has no price."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -578,16 +591,18 @@ def _search(
     *,
     all_prices: bool = False,
     most_seconds: float = math.inf,
+    stages: int = 1,
+    give_up_seconds: float = math.inf,
 ) -> _Found:
     core_cluster = cluster.to_core(imported.mesh, options.overlap)
-    with _explained(imported, limit):
+    with explained(imported, limit, stages):
         if options.cost_model == "symbolic":
             return _search_symbolic(imported, core_cluster, options)
         plan = _core.recursive_programming(
             imported.program,
             core_cluster,
             mem_coeff=None if options.mem_coeff == "auto" else options.mem_coeff,
-            memory_limit=limit,
+            memory_limit=limit / stages,
             sweeps=options.sweeps,
             joint=options.joint,
             fold=options.fold,
@@ -597,26 +612,11 @@ def _search(
             most_seconds=most_seconds,
             time_limit=options.most_seconds,
             seed=options.seed,
+            stages=stages,
+            give_up_seconds=give_up_seconds,
             show=shown_search(),
         )
         return _Found(plan, plan.phases)
-
-
-@contextmanager
-def _explained(imported: ImportedProgram, limit: float) -> Generator[None]:
-    """What the core says, in the user's names.
-
-    Raises:
-        DoesNotFitError: No plan was found that fits.
-        StrategyError: Pins that no plan keeps.
-    """
-    try:
-        yield
-    except _core.Contradiction as error:
-        raise explain(imported, error) from error
-    except _core.DoesNotFit as error:
-        _, peak, _, live = error.args
-        raise does_not_fit(imported, peak, limit, live) from error
 
 
 def _counts_blocks(imported: ImportedProgram) -> bool:

@@ -172,7 +172,10 @@ class Job:
         read = partial(SumsOnce, planned.module, self.cluster, overlap, trip_count)
         last = self.last_search
         sums = read() if last is None else last.sums_once(planned.module, read)
-        made = sums.within(self.memory_limit, planned.summary)
+        limit, found = self.memory_limit, planned.searched
+        if found is not None:  # what sums take besides lies on all stages
+            limit += found.summary.peak_bytes_per_device - found.limited_bytes
+        made = sums.within(limit, planned.summary)
         if made is None:
             return planned
         return replace(planned, module=made.module, summary=made.summary, searched=None)
@@ -222,7 +225,10 @@ class Job:
 
     def searched(self, program: ReadProgram, options: RecursiveProgramming) -> PlannedProgram:
         """What the search finds, with inputs cut alike; the module stays as it is."""
-        return inputs_alike(program.searched(options, self.most_seconds))
+        recomputing = self.recomputing
+        leaves_more = recomputing is not None and recomputing.decides  # than what is in flight
+        stages = 1 if leaves_more else program.stages
+        return inputs_alike(program.searched(options, self.most_seconds, stages))
 
     def changes(self, module: mlir.Module) -> bool:
         """Does ``finish`` change what a search left?"""

@@ -57,9 +57,14 @@ class LastSearch:
         if self._known is None:
             return None
         known, most, found = self._known
-        if asked != known or not found.summary.peak_bytes_per_device <= limit <= most:
+        if asked != known or not found.limited_bytes <= limit <= most:
             return None
         return replace(found, summary=replace(found.summary, memory_limit=limit))
+
+    @property
+    def found(self) -> PlannedProgram | None:
+        """What the last search found; None: nothing, or something else is done to it."""
+        return None if self._known is None else self._known[2]
 
     def searched(
         self, asked: Asked, limit: float, search: Callable[[], PlannedProgram]

@@ -35,7 +35,9 @@ class Searches:
     )
     """``time_limit`` of what was asked."""
 
-    def whole_step(self, _source: Any, request: Request, _cut_before: int) -> WholeStep:
+    def whole_step(
+        self, _source: Any, request: Request, _cut_before: int, _useful: float
+    ) -> WholeStep:
         self.limits["searched"].append(request.time_limit)
         return self.whole[asked_of(request)]
 

@@ -119,6 +119,17 @@ def test_a_slower_schedule_that_fits_comes_before_another_search(clock):
     assert len(asked) == 1
 
 
+def test_the_next_search_gets_as_much_less_as_a_stage_needs_where_that_is_searched_by(clock):
+    """The plan takes 1,500 bytes, and the search knows that stages share all but 500 of them."""
+    summary = Summary(peak_bytes_per_device=1500)
+    search, request, asked = searches(clock, [Found(Schedules((1250,)), summary), 900])
+    found = SimpleNamespace(stages=STAGES, limited_bytes=STAGES * 750)
+    search.last_search = SimpleNamespace(found=found)
+    assert search.plan(request) == of(900)
+    wanted = [STAGES * LIMIT, STAGES * 750 * 0.98 / 1.25]
+    assert [each.memory_limit for each in asked] == pytest.approx(wanted, abs=1)
+
+
 def held_back(peak, used, seconds):
     """A plan that memory made slower."""
     return Found(Schedules((peak,)), Summary(LIMIT, used, mem_coeff=8), step_seconds=seconds)

@@ -82,3 +82,17 @@ def test_the_second_reading_is_in_micro_batches_that_are_there() -> None:
     own = WholeSteps(job_of).search(*other)
     assert found.is_held_back == own.is_held_back
     assert found.seconds == pytest.approx(own.seconds, rel=1e-9)
+
+
+def test_of_a_step_that_is_of_no_use_it_is_told_that_it_takes_no_less() -> None:
+    steps, first = WholeSteps(job_of), asked(2, 8)
+    program = first[0].program
+    found = steps.search(*first)
+    for count in (16, 32):  # the third one is resized, and so known by its seconds alone
+        steps.search(*asked(2, count, program))
+    point = asked(2, 64, program)
+    whole, useful = steps.search(*point), found.seconds / 8
+    assert whole == steps.search(*point, 1, 2 * whole.seconds)
+    early = steps.search(*point, 1, useful)
+    assert useful < early.seconds <= whole.seconds
+    assert not early.is_held_back

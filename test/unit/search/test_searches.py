@@ -41,9 +41,9 @@ def test_each_program_is_read_once_and_searched_once_within_each_limit(
         read[tuple(on_host)] += 1
         return read_flat(job, on_host)
 
-    def asked(self: ReadProgram, options: Any, most_seconds: float) -> PlannedProgram:
+    def asked(self: ReadProgram, options: Any, most_seconds: float, stages: int) -> PlannedProgram:
         searched[id(self), options.memory_limit] += 1
-        return search(self, options, most_seconds)
+        return search(self, options, most_seconds, stages)
 
     monkeypatch.setattr(planning, "with_switches", lambda error, *_: error)
     monkeypatch.setattr(Job, "read_flat", told)
