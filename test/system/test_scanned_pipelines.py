@@ -100,9 +100,17 @@ def test_options_name_arrays_of_the_step_and_not_their_parts() -> None:
         pipelined(network(scanned), 2, 4, optimizer_parallel=none).plan(carried, batch)
 
 
-@pytest.mark.parametrize("options", [{"mesh": "a=2,b=2"}, {}])
+@pytest.mark.parametrize(
+    ("stages", "options"),
+    [
+        (4, {"mesh": "a=2", "in_shardings": (None, P("a"))}),
+        (2, {"mesh": "a=2,b=2"}),
+        (2, {}),
+        (2, {"mesh": "a=2,b=2", "in_shardings": (None, P("a"))}),
+    ],
+)
 def test_parts_that_the_search_lets_lie_unlike_are_planned_once_more_and_lie_alike(
-    monkeypatch: pytest.MonkeyPatch, options: dict[str, Any]
+    monkeypatch: pytest.MonkeyPatch, stages: int, options: dict[str, Any]
 ) -> None:
     def step(params: Any, batch: jax.Array) -> Any:
         value, gradients = jax.value_and_grad(backwards)(params, batch)
@@ -110,26 +118,39 @@ def test_parts_that_the_search_lets_lie_unlike_are_planned_once_more_and_lie_ali
 
     plans: list[autoshard.Plan] = []
     pins: list[set[int]] = []
+    gradients = stages + 1
+    """Number of the first part of them, among the results."""
 
     def planned(source: Any, request: Any, **effort: Any) -> autoshard.Plan:
         plan = whole(source, request, **effort)
         pins.append({number for number, _ in source.result_pins})
-        if not plans:  # the first part of weights, and of gradients, is cut
+        if not plans:  # one part of weights, and of gradients, is cut: the first, or all others are
             cut = parse_sharding(f"[{{}}, {{}}, {{{plan.mesh.axes[0].name}}}]", plan.mesh)
-            first = replace(plan.arguments[0], sharding=cut)
-            third = replace(plan.results[3], sharding=cut)
-            results = (*plan.results[:3], third, *plan.results[4:])
-            plan = replace(plan, arguments=(first, *plan.arguments[1:]), results=results)
+            whole_rows = parse_sharding("[{}, {}, {}]", plan.mesh)
+            rows = (cut, whole_rows) if stages == 2 else (whole_rows, *[cut] * (stages - 1))
+            first, after = plan.results[:gradients], plan.results[gradients:]
+            plan = replace(
+                plan,
+                arguments=(*as_cut(plan.arguments[:stages], rows), *plan.arguments[stages:]),
+                results=(*first, *as_cut(after, rows)),
+            )
         plans.append(plan)
         return plan
 
+    def as_cut(values: Any, rows: Any) -> list[Any]:
+        return [replace(value, sharding=how) for value, how in zip(values, rows, strict=True)]
+
     whole = planning._planned
     monkeypatch.setattr(planning, "_planned", planned)
-    plan = pipelined(step, 2, 2, **options).plan(stacked(), whole_numbers(BATCH, WIDTH))
+    plan = pipelined(step, stages, stages, **options).plan(stacked(), whole_numbers(BATCH, WIDTH))
     assert len(plans) == 2
-    assert pins == [set(), {0, 1, 3, 4}], "also of weights, whose parts could lie unlike then"
-    pinned = (*plans[1].arguments[:2], *plans[1].results[3:], plan.arguments[0], plan.results[2])
-    assert {value.sharding for value in pinned} == {plans[0].arguments[0].sharding}
+    assert pins == [set(), {*range(stages), *range(gradients, gradients + stages)}], (
+        "also of weights, whose parts could lie unlike then"
+    )
+    parts = (*plans[1].arguments[:stages], *plans[1].results[gradients:])
+    pinned = (*parts, plan.arguments[0], plan.results[2])
+    cut = plans[0].arguments[0 if stages == 2 else 1].sharding
+    assert {value.sharding for value in pinned} == {cut}, "as most of them, or as the first"
 
 
 def trained(loss: Callable[[Any, jax.Array], jax.Array]) -> Step:

@@ -63,8 +63,8 @@ _SAME = 0.01
 some are planned, no more than these were."""
 
 _LIKE_OTHERS = 0.8
-"""Share of what all pipelines that were planned took besides what was expected; others take it,
-too."""
+"""Share of what all pipelines that were planned took besides what was expected, and of what one
+stage that does all took; others take it, too."""
 
 _LEAST_BUBBLE = 0.005
 """Share of a step in which stages wait: no more parts on a stage are tried than leave so little."""
@@ -140,15 +140,29 @@ class _Besides:
     least: float = math.inf
     """A share of that, for each part of the model; below 0: the most that one of them took less.
     Infinite: none was planned."""
+    whole: dict[bool, float] = field(default_factory=dict[bool, float])
+    """By whether memory holds one stage back that does all: what plans of it took besides what the
+    searches told, as a share of that, at least."""
 
-    def learn(self, one: _Candidate, seconds: float) -> None:
-        """One took so many seconds."""
-        more = seconds / one.expected - 1
+    def learn(self, one: _Candidate, seconds: float, whole: float | None) -> None:
+        """One took so many seconds, or more; ``whole``: its plan, where one stage does all."""
+        expected, told = one.expected, one.whole.seconds
+        if whole is not None:
+            expected = max(expected, whole * one.share)
+            more, held = max(0.0, whole / told - 1), one.whole.is_held_back
+            self.whole[held] = min(self.whole.get(held, more), more)
+        more = seconds / expected - 1
         self.least = min(self.least, more / one.parts if more > 0 else more)
 
+    def seconds(self, one: _Candidate) -> float:
+        """What a plan takes at least."""
+        more = _LIKE_OTHERS * self.whole.get(one.whole.is_held_back, 0.0)
+        return self.factor(one) * max(one.expected, (1 + more) * one.whole.seconds * one.share)
+
     def factor(self, one: _Candidate) -> float:
-        """What a plan takes at least, over what is expected: most of what those that were planned
-        took besides for each part of the model, or as much less as one of them."""
+        """The same, over what is expected with the seconds of one stage that does all: most of what
+        those that were planned took besides for each part of the model, or as much less as one of
+        them."""
         if math.isinf(self.least):
             return 1 - _SAME
         if self.least <= 0:
@@ -192,7 +206,7 @@ class _Choice:
         self._plan(1, 1, source, alone, FULL_EFFORT)
         if self.best is not None:
             self.expected = self.best.step_seconds
-        examples = self._examples(source)
+        examples = _examples(source, self.request)
         if examples:
             self._look_at_all_stages(examples)
             if not self._is_one_program():
@@ -230,11 +244,6 @@ class _Choice:
         one = min(self.candidates, key=self._order)
         request = self._staged(one.stages, one.micro_batches, one.chunks)
         return self._is_beaten(one) or self.sources.own(request) is not None
-
-    def _examples(self, source: Source) -> int:
-        """How many the batch has; 0: nobody knows the batch."""
-        held = batch_of_source(source, self.request.batch_argnums)
-        return math.gcd(*rows_of(source, held)) if held else 0
 
     def _look_at_all_stages(self, examples: int) -> None:
         slower = 0
@@ -369,17 +378,17 @@ class _Choice:
                 raise
         for one in filter(self._is_beaten, self.candidates):
             if one.chunks == 1:
-                least = self.besides.factor(one) * one.expected
+                least = self.besides.seconds(one)
                 self._tell(one.stages, one.micro_batches, "bounded", step_seconds=least)
 
     def _order(self, one: _Candidate) -> tuple[float, int, float]:
         """Fastest first; where that is the same but for the bubble, fewer parts of the model."""
-        seconds = self.besides.factor(one) * one.expected
+        seconds = self.besides.seconds(one)
         return seconds // (_LEAST_BUBBLE * self.expected), one.chunks, seconds
 
     def _is_beaten(self, one: _Candidate) -> bool:
         """Is it not expected to be faster than the best plan?"""
-        seconds = self.besides.factor(one) * one.expected
+        seconds = self.besides.seconds(one)
         if one.chunks > 1:
             return max(seconds, one.expected) >= (1 - _LEAST_BUBBLE) * self._most_seconds
         return seconds >= self._most_seconds
@@ -393,11 +402,12 @@ class _Choice:
         most = self._most_seconds
         effort = Effort(most, most / self.besides.factor(one) / one.share)
         request = self._staged(one.stages, one.micro_batches, one.chunks)
-        found = self._plan(one.stages, one.micro_batches, one.source, request, effort)
+        found, plan = self._plan(one.stages, one.micro_batches, one.source, request, effort)
         if found.outcome == "refused":
             self.candidates = [each for each in self.candidates if not one.is_refused_with(each)]
         elif found.step_seconds is not None:  # it takes that, or more if it is slower than others
-            self.besides.learn(one, found.step_seconds)
+            whole = None if plan is None else cast(PlanSummary, plan.summary).step_seconds
+            self.besides.learn(one, found.step_seconds, whole)
             self._learn(one, found.step_seconds)
 
     def _learn(self, one: _Candidate, seconds: float) -> None:
@@ -419,7 +429,7 @@ class _Choice:
         if one.bounds.seconds(count) >= self._most_seconds:
             return
         request = self._staged(stages, count, execution="lockstep")
-        found = self._plan(stages, count, one.source, request, Effort(self._most_seconds))
+        found, _ = self._plan(stages, count, one.source, request, Effort(self._most_seconds))
         self.may_be_lockstep = found.outcome != "refused"
 
     def _is_over(self, until: float) -> bool:
@@ -439,8 +449,8 @@ class _Choice:
 
     def _plan(
         self, stages: int, count: int, source: Source, request: Request, effort: Effort
-    ) -> TriedMicroBatches:
-        """Plan once, and keep it if it is the fastest."""
+    ) -> tuple[TriedMicroBatches, Plan | None]:
+        """Plan once, and keep it if it is the fastest; None: there is no plan."""
         asked = request.stages
         how: dict[str, Any] = {}
         if asked is not None:
@@ -450,22 +460,24 @@ class _Choice:
                 warnings.simplefilter("always")
                 plan = self.plan_source(source, request, self.sources.traced, effort)
         except SlowerPlanError:
-            return self._tell(stages, count, "bounded", **how, step_seconds=effort.most_seconds)
+            most = effort.most_seconds
+            return self._tell(stages, count, "bounded", **how, step_seconds=most), None
         except DoesNotFitError as error:
             self.failed = self.failed or error
             if asked is not None and asked.execution == "stages":
                 self.candidates = [one for one in self.candidates if _may_fit(one, asked, error)]
-            return self._tell(stages, count, "does not fit", **how, peak_bytes=error.peak_bytes)
+            peak = error.peak_bytes
+            return self._tell(stages, count, "does not fit", **how, peak_bytes=peak), None
         except AutoshardError as error:
             if stages == 1:
                 raise
-            return self._tell(stages, count, "refused", **how, reason=str(error))
+            return self._tell(stages, count, "refused", **how, reason=str(error)), None
         if self.best is None or plan.step_seconds < self.best.step_seconds:
             self.best, self.said = plan, [one.message for one in said]
         if stages == 1 and plan.batch is not None:
             count = plan.batch.micro_batches
         costs = {"step_seconds": plan.step_seconds, "peak_bytes": plan.peak_bytes}
-        return self._tell(stages, count, "fits", **how, **costs)
+        return self._tell(stages, count, "fits", **how, **costs), plan
 
     def _refuse(self, stages: int, reason: str) -> TriedMicroBatches:
         return self._tell(stages, 0, "refused", reason=reason)
@@ -497,6 +509,12 @@ class _Choice:
             error.memory_limit,
             advice=f"{advice} {error.advice}".strip(),
         )
+
+
+def _examples(source: Source, request: Request) -> int:
+    """How many the batch has; 0: nobody knows the batch."""
+    held = batch_of_source(source, request.batch_argnums)
+    return math.gcd(*rows_of(source, held)) if held else 0
 
 
 def _may_fit(one: _Candidate, other: Pipeline, error: DoesNotFitError) -> bool:

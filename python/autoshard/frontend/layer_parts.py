@@ -7,6 +7,7 @@ after   the plan of the step, whose array "w" lies half on one stage and half on
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -92,13 +93,13 @@ class InParts:
         """Plan the parts, and read the plan as one of the whole.
 
         Parts of an array lie alike: where the search lets some differ it plans once more, with
-        those of each array as the first one is. Free ones could differ then.
+        those of each array as most of them are. Free ones could differ then.
         """
         request = self.with_names(request)
         plan = plan_once(self.source, request)
         sides = (plan.arguments, self.arrays.arguments), (plan.results, self.arrays.results)
         if not all(_are_alike(*side) for side in sides):
-            arguments, results = (_pins_as_first(*side) for side in sides)
+            arguments, results = (_pins_as_most(*side) for side in sides)
             source = replace(
                 self.source,
                 machine=plan.machine,
@@ -151,14 +152,15 @@ def _are_alike(values: Sequence[PlannedValue], arrays: Sequence[ArrayParts]) -> 
     return all(len({values[number].sharding for number in parts.numbers}) == 1 for parts in arrays)
 
 
-def _pins_as_first(values: Sequence[PlannedValue], arrays: Sequence[ArrayParts]) -> _Pins:
-    """For each part of each array how the first one lies."""
-    return tuple(
-        (number, values[parts.numbers[0]].sharding)
-        for parts in arrays
-        if parts.is_cut
-        for number in parts.numbers
-    )
+def _pins_as_most(values: Sequence[PlannedValue], arrays: Sequence[ArrayParts]) -> _Pins:
+    """For each part of each array how most of them lie; of as many those with the first part."""
+    pins: list[tuple[int, Sharding]] = []
+    for parts in arrays:
+        if parts.is_cut:
+            counts = Counter(values[number].sharding for number in parts.numbers)
+            [(most, _)] = counts.most_common(1)
+            pins += [(number, most) for number in parts.numbers]
+    return tuple(pins)
 
 
 def _whole_values(

@@ -428,7 +428,8 @@ def job_of(
         mode=source.mode,
         has_limit=request.memory_limit is not None,
         program=(
-            *(source.program.bytecode, source.batch_cuts),
+            *(source.program.bytecode, source.has_mesh, source.machine.mesh),
+            *(source.committed, source.result_pins, source.batch_cuts),
             replace(request, memory_limit=None, time_limit=None),
             *(tuple(sorted(pinned.items())) for pinned in pins),
         ),
