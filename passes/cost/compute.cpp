@@ -148,11 +148,9 @@ double local_elements(const RuleTensor& tensor, std::size_t number, const Factor
   return bytes * 8 / static_cast<double>(types[tensor.type].element_bits);
 }
 
-/// Elements of one device that a kernel brings into other tiles, the mean of both sides; 0 of
-/// others.
+/// Elements of one device that a kernel brings into other tiles, the mean of both sides.
 double transposed_elements(const Rule& rule, const FactorAxes& axes, const KernelPart& part,
                            const std::vector<TensorType>& types, const Mesh& mesh) {
-  if (!transposes_tiles(rule, part)) return 0;
   return (local_elements(rule.operands[0], 0, axes, part, types, mesh) +
           local_elements(rule.results[0], 1, axes, part, types, mesh)) /
          2;
@@ -178,9 +176,8 @@ double operand_elements(const Rule& rule, const FactorAxes& axes, const KernelPa
 }
 
 /// Elements of one device that a kernel which ends in the op packs: those of narrow results,
-/// and those that a reduction takes or that are transposed, as many as the mean of both sides.
-/// A product with a vector reduces what it multiplies, of which it has half as many as the
-/// `flops` of the device.
+/// and those that a reduction takes. A product with a vector reduces what it multiplies, of
+/// which it has half as many as the `flops` of the device.
 double packed_elements(const Rule& rule, double flops, const FactorAxes& axes,
                        const KernelPart& part, const std::vector<TensorType>& types,
                        const Mesh& mesh) {
@@ -190,7 +187,6 @@ double packed_elements(const Rule& rule, double flops, const FactorAxes& axes,
   double sum = 0;
   if (rule.work == Work::reduce) sum += elements(rule.operands[0], 0);
   if (is_vector_product(rule)) sum += flops / 2;
-  sum += transposed_elements(rule, axes, part, types, mesh);
   const bool writes_all =
       rule.work == Work::elementwise || rule.work == Work::view || rule.work == Work::matmul;
   for (std::size_t k = 0; writes_all && k < rule.results.size(); ++k) {
@@ -444,14 +440,13 @@ Compute compute(const Rule& rule, const FactorAxes& axes, const KernelPart& part
     busy = std::max(busy, read / rate_of_memory);
   }
   result.packed_bytes = waited;
-  if (fusion.packed_bytes > 0 && part.packs) {
-    result.packed_bytes +=
-        fusion.packed_bytes * packed_elements(rule, unpadded, axes, part, types, mesh);
-  }
   if (fusion.transposed_bytes > 0 && transposes_tiles(rule, part)) {
     const double taken =
         fusion.transposed_bytes * transposed_elements(rule, axes, part, types, mesh);
     result.packed_bytes = std::max(0.0, taken - result.bytes);
+  } else if (fusion.packed_bytes > 0 && part.packs) {
+    result.packed_bytes +=
+        fusion.packed_bytes * packed_elements(rule, unpadded, axes, part, types, mesh);
   }
   if (is_product_of_matrices && fusion.batch_operand_bytes > 0 && has_batch(rule)) {
     result.packed_bytes +=

@@ -31,8 +31,10 @@ FusedProgram fused_program(const Program& program, const Compiler& compiler) {
   }
   Uses uses = uses_of(index, aliases, live_outs, layouts.copies);
   FusionInput input{index, aliases, uses, compiler.fusion};
-  input.is_row_reduction = compiler.fusion.short_products > 0 ? maxima_in_products(input)
-                                                              : row_reductions_of(input);
+  input.is_row_reduction = row_reductions_of(input);
+  for (const std::int32_t maximum : maxima_in_products(input)) {
+    input.is_row_reduction[maximum] = true;
+  }
   Fusions fusions = fuse(input);
   FusionReads reads = reads_of(index, aliases, live_outs, uses, fusions);
   return {std::move(index),   std::move(aliases), std::move(live_outs),

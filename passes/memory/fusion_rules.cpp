@@ -301,9 +301,10 @@ bool is_expensive(const FusionInput& input, std::int32_t op) {
   return rule.work == Work::elementwise && rule.expense >= input.rules.stored_functions;
 }
 
-std::vector<bool> maxima_in_products(const FusionInput& input) {
+std::vector<std::int32_t> maxima_in_products(const FusionInput& input) {
   const ProgramIndex& index = input.index;
-  std::vector<bool> found(index.num_ops, false);
+  std::vector<std::int32_t> found;
+  if (input.rules.short_products == 0) return found;
   for (std::int32_t i = 0; i < index.num_ops; ++i) {
     const bool is_summed = index.rule(i).work == Work::elementwise &&
                            !index.rule(i).is_cheap && index.op(i).results.size() == 1 &&
@@ -320,7 +321,7 @@ std::vector<bool> maxima_in_products(const FusionInput& input) {
                           contracted_size(index.rule(product)) <= input.rules.short_products;
     if (!is_short) continue;
     for (const Reader& reader : in(input.uses.readers, index.op(rows).results[0])) {
-      if (index.rule(reader.op).work == Work::reduce) found[reader.op] = true;
+      if (index.rule(reader.op).work == Work::reduce) found.push_back(reader.op);
     }
   }
   return found;

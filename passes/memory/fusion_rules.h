@@ -44,12 +44,12 @@ bool may_be_fused(const FusionInput& input, std::int32_t op);
 /// fusions read it, whatever it is computed from.
 bool is_expensive(const FusionInput& input, std::int32_t op);
 
-/// By op: whether it is a maximum of rows that the kernel of their product computes, which
-/// writes a function of them beside its sum (`Fusion::short_products`).
+/// The ops that are maxima of rows which the kernel of their product computes, as it writes a
+/// function of them beside its sum (`Fusion::short_products`).
 ///
 /// Example: of attention with heads of 64 one kernel multiplies queries and keys, and writes
 /// the exponentials of the scores less their maxima; no scores are in memory.
-std::vector<bool> maxima_in_products(const FusionInput& input);
+std::vector<std::int32_t> maxima_in_products(const FusionInput& input);
 
 /// What each op that may be fused would read from memory then, by op. Matmuls have none. Where
 /// that is too much for several fusions, and a value is cast to a wider type on the way, the

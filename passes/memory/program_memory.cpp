@@ -175,8 +175,12 @@ void note_packing(const FusedProgram& fused, const std::vector<std::int32_t>& ke
     for (std::int32_t root : fused.fusions.roots[i]) has_matmul[kernel[root]] = true;
   }
   for (std::int32_t i = 0; i < index.num_ops; ++i) {
-    if (!fused.fusions.is_root(i)) parts[i].packs = false;
-    if (!fused.fusions.is_root(i) || !packs(index, i, parts[i])) continue;
+    if (!fused.fusions.is_root(i)) {
+      // Its kernel counts what it writes.
+      if (index.rule(i).work == Work::reduce) parts[i].packs = false;
+      continue;
+    }
+    if (!packs(index, i, parts[i])) continue;
     const std::int32_t first = kernel[i];
     const bool is_on_the_way =
         first != i && has_matmul[first] && index.rule(i).work == Work::reduce;

@@ -90,8 +90,9 @@ void SecondsCosts::set_prices(const Prices& prices, const Prices& deciding) {
     const std::int32_t sharding_class = on_.classes.class_of_value[stored.value];
     if (sharding_class < 0) continue;
     const double whole = on_.program.types[on_.classes.values[sharding_class].type].bytes();
-    if (whole > 0)
+    if (whole > 0) {
       price_[sharding_class] += stored.bytes / whole * price_while(stored.live, prices);
+    }
   }
   for (const Copy& copy : on_.classes.copies) {
     const double price = price_while(copy.live, prices);

@@ -125,25 +125,21 @@ def test_a_large_matmul_is_bound_by_the_matrix_unit() -> None:
     assert seconds == pytest.approx(2 * 4096**3 / (MATMUL_FLOPS * EFFICIENCY))
 
 
-@pytest.mark.parametrize(("padding", "packed"), [((1.0, 3.0), 2.0), ((3.0, 3.0), 0.0)])
-def test_a_view_into_padded_tiles_or_out_of_them_transposes(padding, packed) -> None:
-    sizes, tensor = (64, 512), (((0,), (1,)), 32)
-    made = compute(
-        _core.Work.VIEW, 0.0, sizes, (tensor,), (tensor,), padding=padding, packed_bytes=4.0
-    )
-    moved = 4 * sum(padding) * prod(sizes)
-    assert made[1] == moved
-    assert made[2] == pytest.approx((moved + 4 * packed * prod(sizes)) / (BANDWIDTH * 0.8))
-
-
-@pytest.mark.parametrize(("bits", "transposed", "taken"), [(16, 13.0, 26.0), (32, 5.0, 16.0)])
-def test_a_transposing_view_takes_its_own_rate_or_that_of_memory(bits, transposed, taken) -> None:
-    """One side has its elements, the other three times as many: the mean is 2."""
+@pytest.mark.parametrize(
+    ("bits", "padding", "transposed", "taken"),
+    [(16, (1.0, 3.0), 13.0, 26.0), (32, (1.0, 3.0), 5.0, 16.0), (32, (3.0, 3.0), 13.0, 24.0)],
+    ids=["its own rate", "the rate of memory", "no other tiles"],
+)
+def test_a_view_into_padded_tiles_or_out_of_them_transposes(
+    bits, padding, transposed, taken
+) -> None:
+    """Where one side has its elements and the other three times as many the mean is 2."""
     sizes, tensor = (64, 512), (((0,), (1,)), bits)
     answers = {"fusion.packed_bytes": 4.0, "fusion.transposed_bytes": transposed}
     made = compute(
-        *(_core.Work.VIEW, 0.0, sizes, (tensor,), (tensor,)), padding=(1.0, 3.0), answers=answers
+        *(_core.Work.VIEW, 0.0, sizes, (tensor,), (tensor,)), padding=padding, answers=answers
     )
+    assert made[1] == bits / 8 * sum(padding) * prod(sizes)
     assert made[2] == pytest.approx(taken * prod(sizes) / (BANDWIDTH * 0.8))
 
 

@@ -625,6 +625,24 @@ def test_what_a_matmul_makes_is_reduced_in_its_kernel_unless_that_waits_for_anot
     assert [alone.packs[op] for op in sums] == [True, True]
 
 
+def test_a_product_with_vectors_packs_where_something_is_done_to_it() -> None:
+    def run(x: Any, w: Any) -> Any:
+        return jnp.sort(jnp.einsum("bik,bkj->bij", jnp.sort(x), w) * 2)
+
+    found = read(run, (4, 1, 32), (4, 32, 32))
+    assert found.life("dot_general") == EMPTY
+    assert found.packs[found.op("dot_general")]
+
+
+def test_maxima_in_the_kernel_of_a_product_pack_nothing() -> None:
+    def run(x: Any, y: Any) -> Any:
+        return jax.nn.softmax(jnp.einsum("bik,bjk->bij", x, y))
+
+    found = read(run, *((4, 128, 64),) * 2)
+    assert found.life("dot_general") == EMPTY
+    assert not found.packs[found.op("reduce")]
+
+
 @pytest.mark.parametrize(
     ("compiler", "is_added", "stored"),
     [(GPU, True, {"add"}), (GPU, False, {"scatter", "add"}), (TPU, True, {"add"})],
