@@ -18,6 +18,9 @@ constexpr double price_rise = 8;
 /// Halvings, on a logarithmic scale, between a price whose plan does not fit and one whose
 /// does.
 constexpr int price_halvings = 3;
+/// A plan of few rounds without a price, which needs up to so many times the memory, may fit
+/// once it is searched to the end.
+constexpr double within_reach = 1.25;
 /// Programs whose values, cut by all devices, still take this share of the memory are tight.
 constexpr double tight_share = 0.25;
 
@@ -227,6 +230,32 @@ void PlanSearch::give_up_if_slow(const Candidate& first) const {
   if (first.seconds > task_.options.give_up_seconds) throw GivenUp(first.seconds);
 }
 
+bool PlanSearch::is_within_reach(const Candidate& c) const {
+  return c.peak.bytes <= within_reach * task_.options.memory_limit;
+}
+
+std::vector<Candidate> PlanSearch::without_price() {
+  std::vector<Candidate> list = meshes_.at_price(0);
+  if (!is_within_reach(plans_.evaluate(list.front()))) return {};
+  std::vector<Candidate> found = meshes_.best_of(std::move(list));
+  task_.phases.start("memory");
+  for (Candidate& c : found) plans_.evaluate(c);
+  return found;
+}
+
+bool PlanSearch::loses_nothing(const std::vector<Candidate>& pool) const {
+  double least = std::numeric_limits<double>::infinity();
+  for (const Candidate& c : pool) least = std::min(least, c.seconds);
+  return !pool.empty() && useful_seconds(pool) <= least * (1 + plans_.axes_tolerance());
+}
+
+Candidate PlanSearch::finished(std::vector<Candidate>& pool) {
+  add_one_axis(pool, fastest_that_fits(pool));
+  merge_alike(pool, fastest_that_fits(pool));
+  polish(pool, fastest_that_fits(pool));
+  return fastest_that_fits(pool);
+}
+
 Candidate PlanSearch::cheapest_that_fits() {
   std::vector<Candidate> pool, quick;
   const bool asks_single = meshes_.may_merge() && !plans_.is_small();
@@ -237,6 +266,11 @@ Candidate PlanSearch::cheapest_that_fits() {
     quick.push_back(plans_.greedy_by_axis(meshes_.single(), price_ladder[0]));
     const bool is_fitting = plans_.fits(plans_.evaluate(quick.back()));
     give_up_if_slow(quick.back());
+    if (!is_fitting && is_within_reach(quick.back())) {
+      unpriced_ = std::make_unique<PlanSearch>(task_);
+      pool = unpriced_->without_price();
+      if (loses_nothing(pool)) return unpriced_->finished(pool);
+    }
     if (!is_fitting) rung = first_that_fits(1, quick);
   }
   double unfit = rung > 0 ? price_ladder[rung - 1] : 0, fit = -1;
@@ -280,10 +314,7 @@ Candidate PlanSearch::cheapest_that_fits() {
       if (task_.options.all_prices) climb(pool);
     }
   }
-  add_one_axis(pool, fastest_that_fits(pool));
-  merge_alike(pool, fastest_that_fits(pool));
-  polish(pool, fastest_that_fits(pool));
-  return fastest_that_fits(pool);
+  return finished(pool);
 }
 
 Candidate PlanSearch::of_coefficient(double coeff) {

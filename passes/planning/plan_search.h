@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <vector>
 
@@ -27,7 +28,9 @@ class PlanSearch {
                                 bool may_skip = false);
 
   /// Rounds of message passing so far, on all meshes.
-  std::int64_t rounds() const { return plans_.rounds(); }
+  std::int64_t rounds() const {
+    return plans_.rounds() + (unpriced_ ? unpriced_->rounds() : 0);
+  }
 
  private:
   /// Whether memory may decide: what the program keeps takes a good part of it even if every
@@ -67,6 +70,16 @@ class PlanSearch {
   /// Throws `GivenUp` if the first plan, without a price of memory, is that slow.
   void give_up_if_slow(const Candidate& first) const;
 
+  /// Whether a plan without a price may fit once it is searched to the end.
+  bool is_within_reach(const Candidate& c) const;
+  /// Plans without a price, searched to the end; none if they are out of reach.
+  std::vector<Candidate> without_price();
+  /// Whether one that fits is as fast as the fastest of all.
+  bool loses_nothing(const std::vector<Candidate>& pool) const;
+
+  /// The best of a pool, with what the last steps make of it.
+  Candidate finished(std::vector<Candidate>& pool);
+
   /// Rising prices until a plan fits, then back towards the last one that did not.
   Candidate cheapest_that_fits();
 
@@ -80,6 +93,9 @@ class PlanSearch {
   const SearchTask task_;
   PlanMaker plans_;
   MeshShortlist meshes_;
+  /// The search without a price, apart: where that does not fit, it is to decide nothing about
+  /// those with prices.
+  std::unique_ptr<PlanSearch> unpriced_;
 };
 
 }  // namespace autoshard::planning
