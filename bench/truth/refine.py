@@ -1,11 +1,12 @@
 """Plans as the compiler makes them, before and after the costs are corrected by what it made.
 
     python bench/truth/refine.py [--programs PART ...] [--clusters NAME ...] [--compiles N]
-                                 [--save FILE]
+                                 [--options NAME[=VALUE] ...] [--save FILE]
 
 A program of bench/truth/fidelity.py is planned and refined (``autoshard-refine``): its own plan is
 compiled, its costs are corrected by that, and further plans are made by the corrected costs and
-compiled: the search's own once more, other meshes, and the forms that experts write. Each is a row:
+compiled: the search's own once more, other meshes, and the forms that experts write, and the best
+one once more with each of ``--options``, names of sets or options by value. Each is a row:
 step and memory as modelled when it was planned, beside those of its compiled program. The summary
 has the errors of plans before corrections and after, and by how much the plan that was taken is
 ahead of the search's own and of the best form of an expert. Compiled programs are kept
@@ -17,12 +18,11 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-import threading
 import time
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
@@ -31,6 +31,9 @@ from bench.common.compile_cache import cached_compile
 from bench.common.corpus import in_a_process, machine
 from bench.common.points import SavedRows
 from bench.truth.fidelity import PROGRAMS
+
+if TYPE_CHECKING:
+    from autoshard.compilers.options import CompilerOptions
 
 POINT = ("program", "cluster")
 CLUSTERS = ("h100:8", "v5p:2x2x2")
@@ -49,27 +52,32 @@ HEADS = (
 )
 
 
-def measure(program: str, cluster: str, compiles: int, timeout: float) -> dict[str, Any]:
+def measure(
+    program: str, cluster: str, compiles: int, timeout: float, sets: Sequence[CompilerOptions]
+) -> dict[str, Any]:
     """Refine one program for one cluster; the attempts."""
     from autoshard.cluster import Cluster
     from autoshard.errors import AutoshardWarning, DoesNotFitError
     from autoshard.search.automatic import Planned
     from autoshard.search.plan_pass import RefineProgram
+    from autoshard.search.refine import Budget
     from autoshard.verify.verification import Verification, verify_module
 
     warnings.simplefilter("ignore", AutoshardWarning)
     module, _ = PROGRAMS[program].bytecode()
-    options = RefineProgram(cluster=cluster, compiles=compiles, recompute="auto")
+    options = RefineProgram(cluster=cluster, recompute="auto")
 
-    def verify(planned: Planned, _: float, __: threading.Event) -> Verification:
+    def verify(planned: Planned, _: float, __: Any, besides: Mapping[str, Any]) -> Verification:
         def compiler(*arguments: Any, **named: Any) -> Any:
             return cached_compile(*arguments, **(named | {"timeout": timeout}))
 
-        return verify_module(planned.module, Cluster.of(cluster), compiler=compiler)
+        return verify_module(
+            planned.module, Cluster.of(cluster), compiler=compiler, compiler_options=besides
+        )
 
     start = time.perf_counter()
     try:
-        _, found = options.refined(module, verify)
+        _, found = options.refined(module, verify, Budget(compiles, options=tuple(sets)))
     except DoesNotFitError as error:
         return {"left out": f"does not fit: {error.peak_bytes / 1e9:.1f} GB planned"}
     return {
@@ -86,10 +94,17 @@ def measure(program: str, cluster: str, compiles: int, timeout: float) -> dict[s
                 "fits": one.fits,
                 "taken": one.is_taken,
                 "why": one.why,
+                "has options": bool(one.options),
             }
             for number, one in enumerate(found.attempts)
         ],
     }
+
+
+def options_of(text: str) -> CompilerOptions:
+    """The name of a set, or one option by its value."""
+    name, is_one, value = text.partition("=")
+    return {name: value} if is_one else name
 
 
 def error(modelled: float, compiled: float | None) -> float | None:
@@ -120,7 +135,12 @@ def summary(rows: Sequence[dict[str, Any]]) -> Iterable[str]:
         group = [row for row in rows if PROGRAMS[row["program"]].is_looked_at == looked_at]
         name = "looked at" if looked_at else "never looked at"
         for what, part in (("first plans", slice(0, 1)), ("plans after corrections", slice(1, 99))):
-            plans = [one for row in group for one in row["attempts"][part]]
+            plans = [
+                one
+                for row in group
+                for one in row["attempts"][part]
+                if not one.get("has options")  # which no model knows
+            ]
             for kind in ("", " peak"):
                 found = [error(one[f"modelled{kind}"], one[f"compiled{kind}"]) for one in plans]
                 sizes = [abs(one) for one in found if one is not None]
@@ -167,6 +187,7 @@ def main() -> None:
     parser.add_argument("--programs", nargs="*", default=[], metavar="PART")
     parser.add_argument("--clusters", nargs="*", default=CLUSTERS, metavar="NAME")
     parser.add_argument("--compiles", type=int, default=5)
+    parser.add_argument("--options", nargs="*", default=[], metavar="NAME[=VALUE]")
     parser.add_argument("--timeout", type=float, default=600, help="seconds a compile (600)")
     parser.add_argument("--save", type=Path, help="keep rows, and skip those that are there")
     parser.add_argument("--one", help=argparse.SUPPRESS)
@@ -174,7 +195,10 @@ def main() -> None:
     results.add_option(parser, "refine")
     options = parser.parse_args()
     if options.one:
-        found = measure(options.one, options.cluster, options.compiles, options.timeout)
+        found = measure(
+            *(options.one, options.cluster, options.compiles, options.timeout),
+            [options_of(text) for text in options.options],
+        )
         print(json.dumps(found))
         return
     wanted = [
@@ -187,8 +211,9 @@ def main() -> None:
     rows = SavedRows(POINT, options.save)
     for name, cluster in rows.missing(wanted):
         more = ("--cluster", cluster, "--compiles", str(options.compiles))
-        limit = options.timeout * (options.compiles + 1)
-        made = in_a_process(__file__, name, limit, *more, "--timeout", str(options.timeout))
+        limit = options.timeout * (options.compiles + len(options.options) + 1)
+        more += ("--timeout", str(options.timeout), "--options", *options.options)
+        made = in_a_process(__file__, name, limit, *more)
         row = rows.add((name, cluster), made)
         if "attempts" in row:
             for line in cells(row):

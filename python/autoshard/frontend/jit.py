@@ -6,7 +6,7 @@ import functools
 import inspect
 import threading
 import types
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any, Generic, ParamSpec, TypeVar, Unpack, cast, overload
@@ -87,7 +87,7 @@ class JitOptions(PlanOptions, total=False):
     donate_argnames: str | Sequence[str] | None
     keep_unused: bool
     check: CheckLike
-    refine: int
+    refine: int | Mapping[str, Any]
     plan: PlanLike | None
     update: Update | None
 
@@ -133,7 +133,8 @@ def jit(fn: Callable[P, R] | None = None, **options: Unpack[JitOptions]) -> Any:
             ``"error"``: it is a ``CheckError``; ``"off"``: it is not compared; True: as
             ``"warn"``, and before the first step of each program ``plan.check()``.
             ``refine=4``: the best of so many plans as the compiler schedules them,
-            ``plan.refine(4)``. ``plan``: a plan that was made before,
+            ``plan.refine(4)``; ``refine={"compiles": 4, "seconds": 900}``: all its arguments by
+            name. ``plan``: a plan that was made before,
             or the path of its file, is run in place of a new one; options that would make another
             one are refused. ``update="if-better"``: a new plan is made and takes its place, and
             that of its file, where it is faster by the cost model, where the program is another
@@ -162,7 +163,7 @@ def jit(fn: Callable[P, R] | None = None, **options: Unpack[JitOptions]) -> Any:
         Request(**asked),
         options.get("keep_unused", False),
         read_check(options.get("check", "warn")),
-        options.get("refine", 0),
+        _refine_arguments(options.get("refine", 0)),
         kept,
     )
 
@@ -174,6 +175,24 @@ def jit(fn: Callable[P, R] | None = None, **options: Unpack[JitOptions]) -> Any:
         return Jitted(fn, static, *donated, settings)
 
     return wrap if fn is None else wrap(fn)
+
+
+def _refine_arguments(given: int | Mapping[str, Any]) -> Mapping[str, Any]:
+    """Arguments of ``Plan.refine``; none where it is not asked for.
+
+    Raises:
+        PlanError: It has no such argument.
+    """
+    if isinstance(given, int):
+        return {"compiles": given} if given else {}
+    known = list(inspect.signature(Plan.refine).parameters)[1:]
+    unknown = [name for name in given if name not in known]
+    if unknown:
+        raise PlanError(
+            f"autoshard.jit: refine has no argument {', '.join(unknown)}. There are"
+            f" {', '.join(known)}, as of plan.refine."
+        )
+    return given
 
 
 def _kept_plan(options: JitOptions, asked: list[str]) -> KeptPlan | None:
@@ -232,7 +251,8 @@ class _Settings:
     request: Request
     keep_unused: bool
     check: CheckLike
-    refine: int
+    refine: Mapping[str, Any]
+    """Arguments of ``Plan.refine``; nothing: it is not called."""
     """Plans that are compiled to choose one; 0: the search's own is taken."""
     kept: KeptPlan | None
 
@@ -461,7 +481,7 @@ class Jitted(Generic[P, R]):
         def planned() -> Plan:
             with task(f"planning {source.name}"):
                 plan = plan_source(source, request, traced)
-            return plan.refine(settings.refine) if settings.refine else plan
+            return plan.refine(**settings.refine) if settings.refine else plan
 
         def up_to_date() -> Plan:
             return planned() if kept is None else updated(kept, source, planned)

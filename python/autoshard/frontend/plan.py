@@ -475,6 +475,7 @@ class Plan(PlanQuestions):
         seconds: float | None = None,
         *,
         processes: int | None = None,
+        options: Sequence[CompilerOptions] = (),
         form: Literal["shardy", "gspmd"] | None = None,
     ) -> Plan:
         """The best of several plans, this one among them, as the compiler schedules them.
@@ -488,6 +489,9 @@ class Plan(PlanQuestions):
             compiles: Plans that are compiled.
             seconds: After which no more compiles begin, and those that run are stopped.
             processes: Compilers at a time; None: one for every four cores.
+            options: The best plan is compiled once more with each of these, besides those of the
+                plan: names of published sets, or XLA's by name, ``{"xla_gpu_autotune_level":
+                "0"}``. The plan that comes back has those with which it is fastest.
             form: As in ``verify``.
 
         Raises:
@@ -501,7 +505,7 @@ class Plan(PlanQuestions):
         _check_is_one_program(self, "refine")
         check_refinable(self)
         form = form or ("shardy" if uses_shardy() else "gspmd")
-        budget = Budget(compiles, seconds, processes)
+        budget = Budget(compiles, seconds, processes, tuple(options))
         return refine_plan(self, budget, self._all_devices(), self._device_order(), form)
 
     def check(

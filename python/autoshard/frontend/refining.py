@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, cast
 from autoshard.cluster import Cluster
 from autoshard.cluster.corrections import Corrections
 from autoshard.compilers.compiler import read_compiler
+from autoshard.compilers.options import read_compiler_options
 from autoshard.errors import PlanError
 from autoshard.ir import new_context, parse_bytes
 from autoshard.passes.memory_limit import user_limit
@@ -74,7 +75,8 @@ def refine_plan(
     source, request = origin.source, origin.request
     compiler = devices.chip.compiler
     release = read_compiler(compiler).installed() if compiler else None
-    asked = ("refined", budget.compiles, form, release)
+    sets = [sorted(read_compiler_options(options).items()) for options in budget.options]
+    asked = ("refined", budget.compiles, form, release, sets)
     path = plan_cache.path_of(source, request, lambda: job_of(source, request).read(()), asked)
     kept = None if path is None else plan_cache.found_at(path, source)
     if kept is not None:
@@ -107,6 +109,7 @@ def refine_plan(
         )
         taken, refinement = refine(first, search, verify, budget)
         best = plan if taken is first else read_planned(source, taken, request)
+    best = replace(best, compiler_options={**plan.compiler_options, **refinement.taken.options})
     was_chosen = refinement.ended == "all" and refinement.taken.fits
     if path is not None and was_chosen:
         plan_cache.keep(path, best)

@@ -241,8 +241,15 @@ class RefineProgram(PlanProgram):
         planned, _ = self.refined(module, verify)
         take_contents(module, planned.module)
 
-    def refined(self, module: mlir.Module, verify: Verify) -> tuple[Planned, Refinement]:
+    def refined(
+        self, module: mlir.Module, verify: Verify, budget: Budget | None = None
+    ) -> tuple[Planned, Refinement]:
         """The best of several plans for a module, which stays as it is, and what became of all.
+
+        Args:
+            module: Not planned.
+            verify: Compiles.
+            budget: How much; None: as the options of the pass say.
 
         Raises:
             DoesNotFitError: No plan fits.
@@ -260,7 +267,7 @@ class RefineProgram(PlanProgram):
             lambda way: way.name,
             user_limit(self.memory_limit),
         )
-        return refine(first, search, verify, self._budget())
+        return refine(first, search, verify, budget or self._budget())
 
     def _in_way(self, job: Job, way: Way, corrections: Corrections) -> Planned:
         """The plan of a job in one way, with corrected costs."""

@@ -8,6 +8,7 @@
                 that need not be here; each of them corrects the costs of those that follow
                 (search/corrections.py), which are planned once more by these; what does not fit
                 is planned again with the bytes that it lacked
+    options     the best one once more with each set of the compiler's options that is given
     taken       the shortest step as scheduled (verify/schedule) of those that fit as compiled
 
 So the plan that is taken is behind none of the others, as far as the simulated schedule goes.
@@ -21,12 +22,13 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Generic, Literal, TypeVar
 
 from autoshard.cluster import Cluster
 from autoshard.cluster.corrections import AS_MODELLED, Corrections
+from autoshard.compilers.options import CompilerOptions, read_compiler_options
 from autoshard.errors import CompileError, DoesNotFitError, PassOptionError
 from autoshard.ir import warn
 from autoshard.ir.boundary import untie_unequal
@@ -64,7 +66,7 @@ class Attempt:
     """Bytes of a device, as planned, with what the compiler was known to need besides."""
     kind: str = ""
     """What is not the search's own on a mesh: ``again``, by costs that were corrected since;
-    ``fsdp``, ``data``: the arguments are cut so."""
+    ``fsdp``, ``data``: the arguments are cut so; the compiler's options, or the name of a set."""
     state: State = "waiting"
     fits: bool | None = None
     """As compiled; None where that is not known."""
@@ -76,6 +78,8 @@ class Attempt:
     all_hidden_seconds: float | None = None
     why: str = ""
     """Why it was not compiled, or cannot be compared."""
+    options: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """Options of the compiler, besides those of all."""
     is_taken: bool = False
 
 
@@ -84,7 +88,8 @@ class Refinement:
     """What became of the plans that were compiled."""
 
     attempts: tuple[Attempt, ...]
-    """The search's own plan first, then the fastest by the model."""
+    """The search's own plan first, then the fastest by the model, then the best one with other
+    options of the compiler."""
     ended: Literal["all", "seconds", "interrupt"]
     """Whether all were compiled, or time ran out, or Ctrl-C was pressed."""
     corrections: Corrections | None = None
@@ -115,8 +120,8 @@ Show = Callable[[Sequence[Attempt]], None]
 Way = TypeVar("Way")
 """How a plan is made, such as the shape of its mesh."""
 
-Verify = Callable[[Planned, float, threading.Event], Verification]
-"""Compiles a plan within so many seconds, until the event says to stop."""
+Verify = Callable[[Planned, float, threading.Event, Mapping[str, Any]], Verification]
+"""Compiles a plan within so many seconds, until the event says to stop, with options besides."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +138,8 @@ class Budget:
     """After which nothing more begins, and what runs is stopped; None: as long as it takes."""
     processes: int | None = None
     """Compilers at a time; None: one for every four cores."""
+    options: tuple[CompilerOptions, ...] = ()
+    """Sets of the compiler's options with each of which the best plan is compiled once more."""
 
     def __post_init__(self) -> None:
         for name, value, holds in (
@@ -142,6 +149,8 @@ class Budget:
         ):
             if not holds:
                 raise PassOptionError(f"refine: {name}={value} is out of range. Give more than 0.")
+        for options in self.options:
+            read_compiler_options(options)  # says what is wrong with them
 
     @property
     def at_a_time(self) -> int:
@@ -160,7 +169,9 @@ def verifier(
 ) -> Verify:
     """Compiles for a cluster; see ``verify_module``."""
 
-    def verify(planned: Planned, timeout: float, stop: threading.Event) -> Verification:
+    def verify(
+        planned: Planned, timeout: float, stop: threading.Event, besides: Mapping[str, Any]
+    ) -> Verification:
         return verify_module(
             planned.module,
             cluster,
@@ -168,7 +179,7 @@ def verifier(
             timeout=timeout,
             trip_count=trip_count,
             device_order=device_order,
-            compiler_options=compiler_options,
+            compiler_options=dict(compiler_options or {}) | dict(besides),
             compiler=partial(compile_in_subprocess, stop=stop),
         )
 
@@ -230,6 +241,7 @@ def refine(
     run = _Run(search, verify, budget, deadline, show)
     try:
         run.all_of(first)
+        run.with_options()
         if time.monotonic() >= deadline:
             ended = "seconds"
     except KeyboardInterrupt:
@@ -258,6 +270,8 @@ class _Candidate(Generic[Way]):
     """What its compiled program says."""
     lacked_bytes: float | None = None
     """What plans in this way were seen to need besides; None: as all others."""
+    options: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """Options of the compiler, besides those of all."""
 
     @property
     def seconds(self) -> float:
@@ -269,7 +283,9 @@ class _Candidate(Generic[Way]):
         """What is known of it before it is compiled."""
         made = _summary(self.planned)
         peak = made.peak_bytes_per_device + self.corrections.memory_bytes
-        return Attempt(made.mesh, made.step_seconds, self.seconds, peak, self.kind)
+        return Attempt(
+            *(made.mesh, made.step_seconds, self.seconds, peak, self.kind), options=self.options
+        )
 
     def is_same(self, other: _Candidate[Way], part: float = _SAME) -> bool:
         """Whether two plans cost the same in all that is known of both, but for a part of it."""
@@ -326,6 +342,28 @@ class _Run(Generic[Way]):
                 if one.fits is False and found.way is not None and found.measured is not None:
                     lacked = found.measured.lacked_bytes
                     self._offer(found.way, found.kind or _AGAIN, lacked)
+
+    def with_options(self) -> None:
+        """Compile the best plan once more with each set of options.
+
+        Raises:
+            CompileError: The compiler is not installed.
+            KeyboardInterrupt: With all compilers stopped.
+        """
+        best = self.best()
+        if best is None or time.monotonic() >= self.deadline:
+            return
+        self._compile(
+            [
+                replace(
+                    self.tried[best],
+                    kind=_name_of(options),
+                    options=read_compiler_options(options),
+                    measured=None,
+                )
+                for options in self.budget.options
+            ]
+        )
 
     def _said(self, lacked_bytes: float | None = None) -> Corrections:
         """What all compiled programs say of the costs; of memory what is given, if anything."""
@@ -400,7 +438,8 @@ class _Run(Generic[Way]):
         if left <= 0:
             return replace(attempt, state="failed", why="out of time")
         try:
-            found = self.verify(candidate.planned, min(left, TIME_LIMIT_SECONDS), self.stop)
+            timeout = min(left, TIME_LIMIT_SECONDS)
+            found = self.verify(candidate.planned, timeout, self.stop, candidate.options)
         except CompileError as error:
             if error.reason == "not installed":
                 raise
@@ -420,22 +459,35 @@ class _Run(Generic[Way]):
             why="" if fits else "does not fit",
         )
 
-    def take(self) -> int:
-        """The number of the best plan so far, which is marked."""
+    def best(self) -> int | None:
+        """The number of the best plan so far; None where none was compiled that fits."""
         compared = [
             (one.scheduled_seconds, number)
             for number, one in enumerate(self.attempts)
             if one.fits and one.scheduled_seconds is not None
         ]
-        if not compared:
+        return min(compared)[1] if compared else None
+
+    def take(self) -> int:
+        """The number of the best plan so far, which is marked; the first where none was compiled
+        that fits, with a warning."""
+        best = self.best()
+        if best is None:
             said = "; ".join(f"{one.mesh}: {one.why or one.state}" for one in self.attempts)
             warn(
                 "refine: no plan was compiled that fits and can be compared, so the one of the"
                 f" search stays. {said}."
             )
-        _, taken = min(compared, default=(0.0, 0))
+        taken = best or 0
         self._set(taken, replace(self.attempts[taken], is_taken=True))
         return taken
+
+
+def _name_of(options: CompilerOptions) -> str:
+    """``maxtext-v6e``, ``xla_gpu_autotune_level=0``."""
+    if isinstance(options, str):
+        return options
+    return " ".join(f"{name}={value}" for name, value in options.items())
 
 
 def _summary_corrections(planned: Planned) -> Corrections:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -59,7 +58,7 @@ def refined(
         assert plan.pipeline is not None
         assert cluster == plan.pipeline.cluster, "all devices"
 
-        def verify(made: Planned, timeout: float, stop: threading.Event) -> Any:
+        def verify(made: Planned, *_: Any) -> Any:
             assert made.summary is not None
             with made.module.context:
                 shape = lockstep_of(made.module)
@@ -180,3 +179,33 @@ def test_programs_for_each_stage_are_refused() -> None:
     )
     with pytest.raises(autoshard.PlanError, match="refine is for one program"):
         plan.refine()
+
+
+def test_a_plan_has_the_options_with_which_it_is_fastest(monkeypatch: pytest.MonkeyPatch) -> None:
+    def verifier(cluster: Any, **_: Any) -> Any:
+        def verify(made: Planned, _: float, __: Any, options: Mapping[str, Any]) -> Any:
+            schedule = SimpleNamespace(
+                scheduled_seconds=1.0 if "xla_fast" in options else 2.0,
+                nothing_hidden_seconds=9.0,
+                all_hidden_seconds=0.0,
+            )
+            program = SimpleNamespace(needed_bytes=1)
+            return SimpleNamespace(fits=True, schedule=schedule, program=program, estimate=None)
+
+        return verify
+
+    monkeypatch.setattr(refining, "verifier", verifier)
+    weights = jax.ShapeDtypeStruct((LAYERS, WIDTH, WIDTH), "float32")
+    x = jax.ShapeDtypeStruct((BATCH, WIDTH), "float32")
+    given = {"xla_other": "2"}
+    asked = {"compiles": 1, "options": ["maxtext-v5e", {"xla_fast": "1"}]}
+    jitted = autoshard.jit(step, cluster="v5e:2x4", compiler_options=given, refine=asked)
+    plan = jitted.plan(weights, x)
+    assert plan.compiler_options == {"xla_other": "2", "xla_fast": "1"}
+    assert plan.refinement is not None
+    assert [one.kind for one in plan.refinement.attempts] == ["", "maxtext-v5e", "xla_fast=1"]
+
+
+def test_jit_names_the_arguments_of_refine():
+    with pytest.raises(autoshard.PlanError, match=r"no argument compile\. There are compiles, sec"):
+        autoshard.jit(step, cluster="v5e:2x4", refine={"compile": 4})

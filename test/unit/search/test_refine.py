@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,7 +13,13 @@ import pytest
 import autoshard
 from autoshard.cluster import Cluster
 from autoshard.cluster.corrections import Corrections
-from autoshard.errors import AutoshardWarning, CompileError, DoesNotFitError, PassOptionError
+from autoshard.errors import (
+    AutoshardWarning,
+    CompileError,
+    DoesNotFitError,
+    PassOptionError,
+    PlanError,
+)
 from autoshard.ir import new_context, parse_bytes
 from autoshard.search.automatic import Planned
 from autoshard.search.corrections import Measured, corrections_of
@@ -73,11 +79,14 @@ class Compiler:
     asked: list[str] = field(default_factory=list)
     timeouts: list[float] = field(default_factory=list)
 
-    def __call__(self, plan: Planned, timeout: float, stop: threading.Event) -> Any:
+    def __call__(
+        self, plan: Planned, timeout: float, stop: threading.Event, options: Mapping[str, Any]
+    ) -> Any:
         assert plan.summary is not None
-        self.asked.append(plan.summary.mesh)
+        asked = " ".join([plan.summary.mesh, *options])
+        self.asked.append(asked)
         self.timeouts.append(timeout)
-        answer = self.answers[plan.summary.mesh]
+        answer = self.answers[asked]
         if isinstance(answer, BaseException):
             raise answer
         return answer if isinstance(answer, Found) else Found(True, Schedule(answer))
@@ -191,7 +200,7 @@ def test_a_compiler_that_is_not_installed_is_an_error():
 def test_compilers_run_beside_each_other():
     both = threading.Barrier(2, timeout=20)
 
-    def compiler(plan: Planned, timeout: float, stop: threading.Event) -> Any:
+    def compiler(plan: Planned, *_: Any) -> Any:
         assert plan.summary is not None
         if plan.summary.mesh != "first":
             both.wait()  # only two at once get past it
@@ -202,6 +211,45 @@ def test_compilers_run_beside_each_other():
     _, refinement = refine(planned("first", 2.0), search, compiler, budget, lambda _: None)
     assert {one.state for one in refinement.attempts} == {"compiled"}
     assert len(refinement.attempts) == 3
+
+
+def test_the_best_plan_is_compiled_once_more_with_each_set_of_options():
+    answers: dict[str, Any] = {
+        "first": 4.0,
+        "2x2x2": 3.0,
+        "2x2x2 slow": 3.5,
+        "2x2x2 fast": 2.0,
+        "2x2x2 unknown": CompileError("no such option", reason="refused"),
+        "2x2x2 large": Found(False, Schedule(1.0)),
+    }
+    sets = tuple({name: "1"} for name in ("slow", "fast", "unknown", "large"))
+    mesh, refinement, compiler, _ = refined(answers, Budget(2, options=sets))
+    assert (mesh, compiler.asked) == ("2x2x2", list(answers))
+    assert refinement.taken.options == {"fast": "1"}
+    assert [one.kind for one in refinement.attempts[2:]] == [
+        *("slow=1", "fast=1", "unknown=1", "large=1")
+    ]
+    assert refinement.attempts[4].why == "refused: no such option"
+    assert "fast=1" in str(refinement)
+
+
+def test_options_that_gain_nothing_are_not_taken():
+    answers = {"first": 3.0, "first slow": 3.0}
+    _, refinement, _, _ = refined(answers, Budget(1, options=({"slow": "1"},)))
+    assert refinement.taken is refinement.attempts[0]
+    assert refinement.taken.options == {}
+
+
+def test_nothing_is_compiled_with_options_that_no_plan_fits_without():
+    answers = {"first": Found(False, Schedule(3.0))}
+    with pytest.warns(AutoshardWarning, match="no plan was compiled that fits"):
+        _, _, compiler, _ = refined(answers, Budget(1, options=({"slow": "1"},)))
+    assert compiler.asked == ["first"]
+
+
+def test_a_set_of_options_that_nobody_published_is_refused_at_once():
+    with pytest.raises(PlanError, match='called "maxtext-v5"'):
+        Budget(options=("maxtext-v5",))
 
 
 def corrected(
