@@ -276,6 +276,11 @@ def probabilities_of_batches(x: Any, y: Any) -> Any:
     return jax.nn.softmax(jnp.einsum("bik,bjk->bij", x, y))
 
 
+def masked_probabilities(x: Any, scores: Any, rows: Any, mask: Any) -> Any:
+    p = jnp.exp(scores - rows) / rows * mask
+    return jnp.einsum("bij,bjk->bik", p, x), jnp.einsum("bij,bik->bjk", p, x)
+
+
 def gradient_of_softmax(x: Any, dy: Any) -> Any:
     exponentials = jnp.exp(x - jnp.max(x, -1, keepdims=True))
     return exponentials * (dy - jnp.sum(dy * exponentials, -1, keepdims=True))
@@ -563,6 +568,9 @@ SHOWN: dict[str, Memory | Seconds | Planned | Text | Turns] = {
         biased_gelu, (MATRIX, MATRIX, MATRIX[:1], MATRIX), GPU, 0
     ),
     "fusion.most_reread": Memory(twice(lambda x, a: x * a), (MATRIX, MATRIX), GPU, 1.25),
+    "fusion.most_operations": Memory(
+        masked_probabilities, ((4, 16, 8), (4, 16, 16), (4, 16, 1), (16, 16)), TPU, 0
+    ),
     "fusion.ignores_arguments": Memory(
         twice(lambda x, a: x * a * a[0]), (MATRIX, MATRIX), {**GPU, "fusion.most_reread": 1.25}, 1
     ),
