@@ -62,6 +62,7 @@ void each_answer(AnyCompiler& compiler, const Visit& visit) {
   visit("buffers.keeps_reduced", buffers.keeps_reduced);
   visit("buffers.lending_results", buffers.lending_results);
   visit("buffers.copies_gathered_arguments", buffers.copies_gathered_arguments);
+  visit("buffers.window_indices", buffers.window_indices);
   visit("schedule.hides_gathers", schedule.hides_gathers);
   visit("schedule.hides_sums", schedule.hides_sums);
   visit("schedule.hides_exchanges", schedule.hides_exchanges);

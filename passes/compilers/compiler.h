@@ -155,6 +155,9 @@ struct Buffers {
   /// A donated argument of which a collective gathers the next value is copied before it is
   /// read first; the next value is copied into its buffer at the end.
   bool copies_gathered_arguments = false;
+  /// The gradient of maxima over windows is scattered over zeros to where these are; numbers
+  /// that say where, and the zeros, are made while scattered sums of gradients are waited for.
+  bool window_indices = false;
 };
 
 /// In which order ops and collectives run.
