@@ -21,6 +21,7 @@ void each_answer(AnyCompiler& compiler, const Visit& visit) {
   visit("fusion.stored_functions", fusion.stored_functions);
   visit("fusion.stores_arguments_of_functions", fusion.stores_arguments_of_functions);
   visit("fusion.most_reread", fusion.most_reread);
+  visit("fusion.most_operations", fusion.most_operations);
   visit("fusion.ignores_arguments", fusion.ignores_arguments);
   visit("fusion.ignores_stored_functions", fusion.ignores_stored_functions);
   visit("fusion.most_operands", fusion.most_operands);
@@ -61,6 +62,7 @@ void each_answer(AnyCompiler& compiler, const Visit& visit) {
   visit("buffers.keeps_reduced", buffers.keeps_reduced);
   visit("buffers.lending_results", buffers.lending_results);
   visit("buffers.copies_gathered_arguments", buffers.copies_gathered_arguments);
+  visit("buffers.window_indices", buffers.window_indices);
   visit("schedule.hides_gathers", schedule.hides_gathers);
   visit("schedule.hides_sums", schedule.hides_sums);
   visit("schedule.hides_exchanges", schedule.hides_exchanges);

@@ -48,6 +48,9 @@ struct Fusion {
   /// What several fusions read is computed in each if that reads at most so many times its
   /// bytes; 0: if that moves no more than to store it and to read it.
   double most_reread = 0;
+  /// What several batches of products read is stored if an element takes more operations than
+  /// this; 0: any number is computed in each.
+  double most_operations = 0;
   /// Arguments do not count among what is read for that.
   bool ignores_arguments = false;
   /// Nor does a function that is stored for its own sake.
@@ -152,6 +155,9 @@ struct Buffers {
   /// A donated argument of which a collective gathers the next value is copied before it is
   /// read first; the next value is copied into its buffer at the end.
   bool copies_gathered_arguments = false;
+  /// The gradient of maxima over windows is scattered over zeros to where these are; numbers
+  /// that say where, and the zeros, are made while scattered sums of gradients are waited for.
+  bool window_indices = false;
 };
 
 /// In which order ops and collectives run.

@@ -192,6 +192,104 @@ bool is_stored(const FusionInput& input, const std::vector<Sources>& sources,
   return needs_it || !is_duplicated(input, sources, producer, times_read(input, value));
 }
 
+/// A division takes vector units as long as so many other operations: where 12 exponentials or
+/// sums are computed in both of two batches of products, so are 2 beside a division
+/// (`Fusion::most_operations` in docs/design/compilers.md says where that was seen).
+constexpr double operations_of_division = 10;
+
+/// The operations of vector units that an element of an op takes. Functions have an
+/// instruction, and casts are a part of what reads or writes.
+double operations_of(const ProgramIndex& index, std::int32_t op) {
+  const Rule& rule = index.rule(op);
+  const std::int32_t result = index.op(op).results[0];
+  if (rule.work != Work::elementwise) return 0;
+  if (is_unary(index, op) && rule.is_cheap &&
+      index.bytes[index.op(op).operands[0]] != index.bytes[result]) {
+    return 0;
+  }
+  const auto& operands = index.op(op).operands;
+  const bool is_division = rule.is_cheap && operands.size() == 2 && operands[1] != no_value &&
+                           !index.is_free(operands[1]) &&
+                           rule.flops > 2 * index.elements(result);
+  return is_division ? operations_of_division : 1;
+}
+
+bool is_matmul(const ProgramIndex& index, std::int32_t op) {
+  return op != no_op && index.rule(op).work == Work::matmul;
+}
+
+/// The ops whose results are in memory in the place of a product, so that who reads them goes
+/// on from there: what the kernel of the product makes of it (scores with a mask), and the
+/// functions of narrow rows of which constants alone are made (the exponentials of scores,
+/// which the kernel of their sum writes).
+class InPlaceOfProducts {
+ public:
+  explicit InPlaceOfProducts(const FusionInput& input)
+      : input_(input),
+        is_constant_(input.index.num_ops, false),
+        product_(input.index.num_ops, no_value) {}
+
+  /// Whether `op` is one of them; asked of each op in order.
+  bool holds(std::int32_t op) {
+    const ProgramIndex& index = input_.index;
+    const auto& operands = index.op(op).operands;
+    is_constant_[op] = std::all_of(operands.begin(), operands.end(),
+                                   [&](std::int32_t v) { return is_constant(v); });
+    if (index.rule(op).work != Work::elementwise) return false;
+    for (std::int32_t v : operands) {
+      if (v != no_value && is_made_by_product(input_.aliases.of(v))) product_[op] = v;
+    }
+    return product_[op] != no_value || is_function_of_product(op);
+  }
+
+ private:
+  /// Whether compilers know all elements of a value: a mask that is made of ones alone.
+  bool is_constant(std::int32_t value) const {
+    if (value == no_value || input_.index.is_free(value)) return true;
+    const std::int32_t producer = input_.index.producer[input_.aliases.of(value)];
+    return producer != no_op && is_constant_[producer];
+  }
+
+  bool is_made_by_product(std::int32_t value) const {
+    const std::int32_t producer = input_.index.producer[value];
+    return producer != no_op && in(input_.uses.readers, value).size() == 1 &&
+           (is_matmul(input_.index, producer) || product_[producer] != no_value);
+  }
+
+  bool is_function_of_product(std::int32_t op) const {
+    const ProgramIndex& index = input_.index;
+    if (index.rule(op).is_cheap) return false;
+    std::int32_t rows = rows_of(input_, op);
+    while (rows != no_op && product_[rows] != no_value) {
+      const auto& operands = index.op(rows).operands;
+      const bool is_of_constants =
+          std::all_of(operands.begin(), operands.end(),
+                      [&](std::int32_t v) { return v == product_[rows] || is_constant(v); });
+      if (!is_of_constants || is_widening(index, rows)) return false;
+      rows = index.producer[input_.aliases.of(product_[rows])];
+    }
+    return is_matmul(index, rows);
+  }
+
+  const FusionInput& input_;
+  /// By op: all that it is made of are constants.
+  std::vector<bool> is_constant_;
+  /// By op that the kernel of a product computes: the operand that comes of the product.
+  std::vector<std::int32_t> product_;
+};
+
+/// Whether several batches of products read what an op makes, and it takes more operations
+/// than each of them computes.
+bool is_stored_for_batches(const FusionInput& input, const Sources& sources, std::int32_t op) {
+  const ProgramIndex& index = input.index;
+  const double most = input.rules.most_operations;
+  if (most == 0 || sources.operations() <= most) return false;
+  const auto readers = in(input.uses.readers, index.op(op).results[0]);
+  return std::count_if(readers.begin(), readers.end(), [&](const Reader& reader) {
+           return is_matmul(index, reader.op) && has_batch(index.rule(reader.op));
+         }) > 1;
+}
+
 /// Whether an op is a function, or a broadcast of what another kernel makes.
 bool is_labour(const FusionInput& input, std::int32_t op) {
   const ProgramIndex& index = input.index;
@@ -332,6 +430,7 @@ std::vector<Sources> sources_of(const FusionInput& input) {
   std::vector<Sources> sources(index.num_ops);
   // The same, if what is cast to a wider type on the way is stored.
   std::vector<Sources> narrow(index.num_ops);
+  InPlaceOfProducts in_place_of_products(input);
   const auto take_narrow = [&](std::int32_t i) {
     if (narrow[i].bytes() < index.bytes[index.op(i).results[0]] &&
         !is_duplicated(input, sources, i, times_read(input, index.op(i).results[0]))) {
@@ -344,6 +443,9 @@ std::vector<Sources> sources_of(const FusionInput& input) {
       continue;
     }
     Sources* const both[] = {&sources[i], &narrow[i]};
+    const auto is_whole = [&](std::int32_t v) {
+      return index.elements(v) == index.elements(index.op(i).results[0]);
+    };
     for (std::int32_t operand : index.op(i).operands) {
       if (operand == no_value) continue;
       const std::int32_t v = input.aliases.of(operand);
@@ -354,12 +456,14 @@ std::vector<Sources> sources_of(const FusionInput& input) {
       const bool is_computed = is_expression(input, v, i);
       if (is_computed && !is_stored(input, sources, v)) {
         sources[i].add(sources[producer]);
+        if (is_whole(v)) sources[i].take_operations(sources[producer].operations());
         const bool writes_wider =
             input.rules.matmul_results && is_of_one_matmul(index, sources[producer]);
         if (is_widening(index, i) && !writes_wider) {
           narrow[i].add(v, index.bytes[v]);
         } else {
           narrow[i].add(narrow[producer]);
+          if (is_whole(v)) narrow[i].take_operations(narrow[producer].operations());
         }
         continue;
       }
@@ -367,6 +471,12 @@ std::vector<Sources> sources_of(const FusionInput& input) {
       const bool is_there =
           input.rules.ignores_stored_functions && is_computed && is_expensive(input, producer);
       for (auto* each : both) each->add(v, is_there ? 0 : index.bytes[v]);
+    }
+    if (input.rules.most_operations > 0) {
+      const bool starts_anew = in_place_of_products.holds(i);
+      for (auto* each : both) {
+        each->take_operations(starts_anew ? -each->operations() : operations_of(index, i));
+      }
     }
     const bool takes_labour = is_labour(input, i), is_slice = share_read(index, i, 0) < 1;
     for (auto* each : both) {
@@ -388,6 +498,7 @@ bool is_duplicated(const FusionInput& input, const std::vector<Sources>& sources
   if (fusions > most_copies || is_too_much(input, sources[op])) return false;
   if (is_stored_by_sum(input, sources[op], op) || is_expensive(input, op)) return false;
   if (is_stored_beside_function(input, sources[op], op)) return false;
+  if (is_stored_for_batches(input, sources[op], op)) return false;
   if (input.rules.casts_of_arguments && is_cast_of_argument(input, op)) {
     return index.bytes[index.op(op).operands[0]] <=
            most_to_save(fusions) * index.bytes[result];

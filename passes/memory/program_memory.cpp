@@ -12,6 +12,7 @@
 #include "memory/matmul_kernels.h"
 #include "memory/op_order.h"
 #include "memory/stack_copies.h"
+#include "memory/window_maxima.h"
 
 namespace autoshard {
 namespace {
@@ -277,6 +278,7 @@ ProgramMemory memory_of(const Program& program, const Compiler& compiler) {
   if (compiler.buffers.copies_gathered_arguments) {
     memory.copied_if_gathered = gathered_results(fused, order);
   }
+  if (compiler.buffers.window_indices) memory.window_maxima = window_maxima(fused, order);
   memory.passed_on = passed_on(program, order);
   memory.loops = order.loops;
   memory.alias = std::move(fused.aliases.alias);

@@ -14,7 +14,7 @@
 ///   matmul_kernels                                what those of matmuls compute besides
 ///   op_order       when kernels run
 ///   live_ranges, in_place                         from when to when values live
-///   stack_copies, buffer_reuse                    what else is stored, and where
+///   stack_copies, window_maxima, buffer_reuse     what else is stored, and where
 ///   peak           what a plan takes of a device  (the only one that needs the plan)
 ///
 /// docs/design/memory.md gives every rule and its reason.
@@ -59,6 +59,9 @@ struct ProgramMemory {
   /// By alias of a result that takes the buffer of a donated argument: what is copied if a
   /// collective gathers it. With `Buffers::copies_gathered_arguments`.
   std::map<std::int32_t, GatheredResult> copied_if_gathered;
+  /// What is there early for gradients of maxima over windows, if the compiler has the time.
+  /// With `Buffers::window_indices`.
+  std::vector<Buffer> window_maxima;
   /// What loops read and do not change.
   std::vector<PassedOn> passed_on;
   /// From the first op of each loop to its last one; of a stage those that are in no other.

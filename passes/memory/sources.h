@@ -36,6 +36,9 @@ class Sources {
   }
   /// Computing the expression takes a function, or a broadcast of what another kernel makes.
   void take_labour() { is_laborious_ = true; }
+  /// Computing an element of the expression takes so many operations more.
+  void take_operations(double operations) { operations_ += operations; }
+  double operations() const { return operations_; }
   bool is_laborious() const { return is_laborious_; }
   /// A slice of the expression reads no more than itself.
   void limit(double bytes) {
@@ -69,6 +72,7 @@ class Sources {
   std::vector<std::pair<std::int32_t, double>> list_;
   double others_ = 0;
   std::size_t num_others_ = 0;
+  double operations_ = 0;
   bool is_laborious_ = false;
 };
 

@@ -220,6 +220,25 @@ void add_operands(const ProgramOnMesh& on, const Assignment& assignment,
   }
 }
 
+/// What gradients of maxima over windows read is computed early, beside reductions that are
+/// waited for: those of gradients that are scattered one by one. All-reduces are joined, and
+/// few.
+void add_window_maxima(const ProgramOnMesh& on, const Assignment& assignment,
+                       const GradientSums& gradients, std::vector<Transient>& waiting) {
+  const bool waits_often =
+      std::any_of(gradients.sums.begin(), gradients.sums.end(), [](const DelayedSum& sum) {
+        return sum.kind == CollectiveKind::reduce_scatter && !sum.is_sent_on;
+      });
+  if (!waits_often) return;
+  for (const Buffer& one : on.memory.window_maxima) {
+    const std::int32_t sharding_class = on.classes.class_of_value[one.value];
+    if (sharding_class < 0) continue;
+    const double shards =
+        static_cast<double>(num_shards(assignment.sharding(sharding_class), on.mesh));
+    waiting.push_back({one.live, one.bytes / shards});
+  }
+}
+
 }  // namespace
 
 std::vector<Transient> waiting_for_reductions(const ProgramOnMesh& on,
@@ -253,6 +272,7 @@ std::vector<Transient> waiting_for_reductions(const ProgramOnMesh& on,
     }
   }
   add_operands(on, assignment, read, waiting);
+  add_window_maxima(on, assignment, gradients, waiting);
   return waiting;
 }
 

@@ -10,6 +10,8 @@
 /// sums come first, and what hides one is the matmul that makes another. In the order of the
 /// program: the backward pass runs without them, and then sums and matmuls take turns. Until
 /// then what the matmuls read, or the gradients that were made early, wait.
+/// Beside sums that are scattered one by one what gradients of maxima over windows read is
+/// computed early (memory/window_maxima.h).
 /// docs/design/memory.md says what was compiled.
 #pragma once
 

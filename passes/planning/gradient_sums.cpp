@@ -76,9 +76,19 @@ std::vector<double> seconds_of_copies(const ProgramOnMesh& on, const Assignment&
   return seconds;
 }
 
-/// By value: something that is computed from it waits for a collective.
-std::vector<bool> sent_on(const ProgramOnMesh& on, const GradientSums& found) {
+/// By value: something that is computed from it waits for a collective, or leaves the program
+/// through one.
+std::vector<bool> sent_on(const ProgramOnMesh& on, const Assignment& assignment,
+                          const GradientSums& found) {
   std::vector<bool> is_sent_on(on.program.values.size(), false);
+  for (const Join& join : on.program.joins) {
+    const std::int32_t from = on.classes.class_of_value[join.source];
+    const std::int32_t to = on.classes.class_of_value[join.target];
+    if (from < 0 || to < 0) continue;
+    if (!only_cuts(assignment.sharding(from), assignment.sharding(to))) {
+      is_sent_on[join.source] = true;
+    }
+  }
   for (std::size_t i = on.program.ops.size(); i-- > 0;) {
     const Op& op = on.program.ops[i];
     bool is_sent = found.sent[on.classes.class_of_op[i]].seconds + found.copied[i] > 0;
@@ -114,7 +124,7 @@ DelayedSum delayed_sum(const ProgramOnMesh& on, const Assignment& assignment, st
 
 void find_sums(const ProgramOnMesh& on, const Assignment& assignment, GradientSums& found) {
   const Schedule& rules = on.cluster.compiler.schedule;
-  const std::vector<bool> is_sent_on = sent_on(on, found);
+  const std::vector<bool> is_sent_on = sent_on(on, assignment, found);
   for (std::size_t i = 0; i < on.program.ops.size(); ++i) {
     const Op& op = on.program.ops[i];
     const auto& sums = found.sent[on.classes.class_of_op[i]].sums;
@@ -124,6 +134,7 @@ void find_sums(const ProgramOnMesh& on, const Assignment& assignment, GradientSu
     const bool is_hidden = !rules.late_sums && !rules.hides_gathers;
     if (is_hidden && is_sent_on[op.results[0]]) continue;
     found.sums.push_back(delayed_sum(on, assignment, i, sums[0].front()));
+    found.sums.back().is_sent_on = is_sent_on[op.results[0]];
     found.is_delayed[i] = true;
   }
   std::stable_sort(found.sums.begin(), found.sums.end(),

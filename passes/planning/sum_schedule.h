@@ -23,6 +23,8 @@ struct DelayedSum {
   /// Only equal sums are joined.
   CollectiveKind kind = CollectiveKind::all_reduce;
   AxisMask axes = 0;
+  /// What is computed from it is sent once more.
+  bool is_sent_on = false;
   /// Seconds of the matmul and of its sum, once.
   double seconds = 0, sum_seconds = 0;
   /// What a device makes, and what the sum leaves of it.

@@ -276,6 +276,11 @@ def probabilities_of_batches(x: Any, y: Any) -> Any:
     return jax.nn.softmax(jnp.einsum("bik,bjk->bij", x, y))
 
 
+def masked_probabilities(x: Any, scores: Any, rows: Any, mask: Any) -> Any:
+    p = jnp.exp(scores - rows) / rows * mask
+    return jnp.einsum("bij,bjk->bik", p, x), jnp.einsum("bij,bik->bjk", p, x)
+
+
 def gradient_of_softmax(x: Any, dy: Any) -> Any:
     exponentials = jnp.exp(x - jnp.max(x, -1, keepdims=True))
     return exponentials * (dy - jnp.sum(dy * exponentials, -1, keepdims=True))
@@ -466,6 +471,35 @@ func.func public @main(%x: tensor<64x64xf32> {sdy.sharding = #sdy.sharding<@mesh
 }
 """
 
+POOLED = """
+sdy.mesh @mesh = <["x"=8]>
+func.func public @main(
+    %w: tensor<512x4096xf32> {sdy.sharding = #sdy.sharding<@mesh, [{}, WCUT]>,
+        tf.aliasing_output = 0 : i32},
+    %x: tensor<ROWSx512xf32> CUT, %dp: tensor<ROWSx1024xf32> CUT)
+    -> (tensor<512x4096xf32> {sdy.sharding = #sdy.sharding<@mesh, [{}, WCUT]>}) {
+  %zero = stablehlo.constant dense<0.0> : tensor<f32>
+  %y = stablehlo.dot_general %x, %w, contracting_dims = [1] x [0]
+    : (tensor<ROWSx512xf32>, tensor<512x4096xf32>) -> tensor<ROWSx4096xf32>
+  %dy = "stablehlo.select_and_scatter"(%y, %dp, %zero) <{
+      window_dimensions = array<i64: 1, 4>, window_strides = array<i64: 1, 4>}> ({
+    ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+      %more = stablehlo.compare GE, %a, %b : (tensor<f32>, tensor<f32>) -> tensor<i1>
+      stablehlo.return %more : tensor<i1>
+    }, {
+    ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+      %sum = stablehlo.add %a, %b : tensor<f32>
+      stablehlo.return %sum : tensor<f32>
+    }) : (tensor<ROWSx4096xf32>, tensor<ROWSx1024xf32>, tensor<f32>) -> tensor<ROWSx4096xf32>
+  %dw = stablehlo.dot_general %x, %dy, contracting_dims = [0] x [0]
+    : (tensor<ROWSx512xf32>, tensor<ROWSx4096xf32>) -> tensor<512x4096xf32>
+  %next = stablehlo.subtract %w, %dw : tensor<512x4096xf32>
+  return %next : tensor<512x4096xf32>
+}
+"""
+"""The gradient of maxima over windows, and one of weights that is scattered or, with whole weights,
+summed."""
+
 NEXT_WEIGHT = """
 sdy.mesh @mesh = <["x"=8]>
 func.func public @main(
@@ -563,6 +597,9 @@ SHOWN: dict[str, Memory | Seconds | Planned | Text | Turns] = {
         biased_gelu, (MATRIX, MATRIX, MATRIX[:1], MATRIX), GPU, 0
     ),
     "fusion.most_reread": Memory(twice(lambda x, a: x * a), (MATRIX, MATRIX), GPU, 1.25),
+    "fusion.most_operations": Memory(
+        masked_probabilities, ((4, 16, 8), (4, 16, 16), (4, 16, 1), (16, 16)), TPU, 0
+    ),
     "fusion.ignores_arguments": Memory(
         twice(lambda x, a: x * a * a[0]), (MATRIX, MATRIX), {**GPU, "fusion.most_reread": 1.25}, 1
     ),
@@ -630,6 +667,7 @@ SHOWN: dict[str, Memory | Seconds | Planned | Text | Turns] = {
     ),
     "buffers.copies_gathered_arguments": Planned(NEXT_WEIGHT, SMALL, "v5p:2x2x2", False),
     "buffers.lending_results": Memory(chain, (MATRIX, MATRIX), GPU, 0),
+    "buffers.window_indices": Planned(POOLED.replace("WCUT", '{"x"}'), LARGE, "h100:8", False),
     "schedule.hides_gathers": Planned(GATHERS, LARGE, "v5p:2x2x2", True),
     "schedule.hides_sums": Planned(SUMS, LARGE, "h100:8", False),
     "schedule.hides_exchanges": Planned(EXCHANGED, 8192, "h100:8", False),
@@ -667,6 +705,18 @@ def test_every_row_is_shown() -> None:
 def test_a_row_changes_what_an_analysis_answers(row: str) -> None:
     before, after = SHOWN[row].answers(row)
     assert before != after
+
+
+def test_positions_of_maxima_are_there_early_beside_scattered_sums_alone() -> None:
+    """Two numbers of 4 bytes for each window of a device; the zeros are the result at once."""
+    scattered, summed = (
+        Planned(POOLED.replace("WCUT", cut), LARGE, "h100:8", False).answers(
+            "buffers.window_indices"
+        )
+        for cut in ('{"x"}', "{}")
+    )
+    assert scattered[0][2] - scattered[1][2] == LARGE / 8 * 1024 * 2 * 4
+    assert summed[0][2] == summed[1][2]
 
 
 @pytest.mark.parametrize("row", ["fusion.casts", "collectives.joined_bytes", "schedule.late_sums"])
