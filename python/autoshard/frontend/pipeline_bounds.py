@@ -128,7 +128,7 @@ class StepTimes:
 
     def __init__(self) -> None:
         self._known: tuple[bytes, TimedStep] | None = None
-        self._parts: dict[tuple[int, int], Parts | None] = {}
+        self._parts: dict[tuple[int, int, bool], Parts | None] = {}
 
     def of(self, source: Source, request: Request) -> TimedStep:
         """The step of a request, maybe in fewer micro-batches or more.
@@ -146,17 +146,21 @@ class StepTimes:
             self._known = bytecode, self._timed(source, request, bytecode)
         return self._known[1]
 
-    def parts(self, step: TimedStep, stages: int, chunks: int) -> Parts | None:
+    def parts(
+        self, step: TimedStep, stages: int, chunks: int, *, is_exact: bool = True
+    ) -> Parts | None:
         """The parts of the model with so many on each of so many stages; None: it has none.
 
         Args:
             step: The newest one.
             stages: How many.
             chunks: Likewise.
+            is_exact: As for ``parts_of``.
         """
-        key = stages, chunks
+        key = stages, chunks, is_exact
         if key not in self._parts:
-            self._parts[key] = parts_of(step, stages, chunks, PipelineStages.slack)
+            found = parts_of(step, stages, chunks, PipelineStages.slack, is_exact=is_exact)
+            self._parts[key] = found
         return self._parts[key]
 
     @staticmethod
@@ -221,7 +225,7 @@ def seconds_by_chunks(
     Parts share what one stage takes that does all, as they share the seconds of one device; the
     schedule is that of a few micro-batches, and longer by what each more takes. No numbers are
     looked at far behind the last one whose stages wait less than those of fewer parts: what is
-    finer is less even, and sends more.
+    finer is less even, and sends more. The fastest one is cut exactly.
 
     Args:
         source: The step, lowered for the devices of a stage.
@@ -247,7 +251,7 @@ def seconds_by_chunks(
     for chunks in range(1, most + 1):
         if chunks > best + _MORE:
             break
-        parts = times.parts(step, stages, chunks)
+        parts = times.parts(step, stages, chunks, is_exact=False)
         if parts is None:
             continue
         found[chunks] = parts
@@ -273,7 +277,16 @@ def seconds_by_chunks(
         slowest = max(sum(parts.seconds[stage::stages]) for stage in range(stages))
         return whole * slowest < useful * sum(parts.seconds)
 
-    return {chunks: seconds(parts) for chunks, parts in found.items() if is_useful(parts)}
+    told = {chunks: seconds(parts) for chunks, parts in found.items() if is_useful(parts)}
+    exact = set[int]()
+    while told and (fastest := min(told, key=lambda chunks: told[chunks])) not in exact:
+        exact.add(fastest)
+        parts = times.parts(step, stages, fastest)
+        if parts is not None and is_useful(parts):
+            told[fastest] = seconds(parts)
+        else:
+            del told[fastest]
+    return told
 
 
 @lru_cache(maxsize=64)
