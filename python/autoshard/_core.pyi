@@ -1421,7 +1421,7 @@ class CorePlan:
 
     @property
     def limited_bytes_of_sums(self) -> float:
-        """Of these what parts of sums take that are to be reduced once."""
+        """What parts of sums take of these that are to be reduced once."""
 
     @property
     def mem_coeff(self) -> float: ...

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import accumulate
 from typing import cast
 
@@ -243,7 +243,7 @@ def seconds_by_chunks(
     Raises:
         PlanError: Stages cannot have several parts of this model.
     """
-    asked, cluster = cast(Pipeline, request.stages), cast(Cluster, source.cluster)
+    asked = cast(Pipeline, request.stages)
     step = times.of(source, request)
     stages, count = asked.stages, asked.micro_batches
     found: dict[int, Parts] = {}
@@ -258,35 +258,77 @@ def seconds_by_chunks(
         filled = filled_seconds(parts.seconds, stages, count)
         if filled < (1 - _WAITS_LESS) * least:
             best, least = chunks, filled
-    bytes_share = step.micro_batches / count / cluster.num_devices
-
-    def seconds(parts: Parts) -> float:
-        sent = link.latency.value + parts.bytes / 2 * bytes_share / link.bandwidth.value
-        scale = whole / (count * sum(parts.seconds))
-        works = [
-            StageSeconds(
-                each * scale * ways.forward,
-                each * scale * ways.input_gradient,
-                each * scale * ways.weight_gradient,
-            )
-            for each in parts.seconds
-        ]
-        return interleaved_seconds(works, stages, count, sent, asked.rules)
+    known = partial(_seconds_of_parts, source, request, step, whole, ways, link, asked.rules)
 
     def is_useful(parts: Parts) -> bool:
         slowest = max(sum(parts.seconds[stage::stages]) for stage in range(stages))
         return whole * slowest < useful * sum(parts.seconds)
 
-    told = {chunks: seconds(parts) for chunks, parts in found.items() if is_useful(parts)}
+    told = {chunks: known(parts) for chunks, parts in found.items() if is_useful(parts)}
     exact = set[int]()
     while told and (fastest := min(told, key=lambda chunks: told[chunks])) not in exact:
         exact.add(fastest)
         parts = times.parts(step, stages, fastest)
         if parts is not None and is_useful(parts):
-            told[fastest] = seconds(parts)
+            told[fastest] = known(parts)
         else:
             del told[fastest]
     return told
+
+
+def seconds_with_rules(
+    source: Source,
+    request: Request,
+    whole: float,
+    bounds: PipelineBounds,
+    link: Dim,
+    times: StepTimes,
+    rules: Sequence[Rule],
+) -> float:
+    """What a step is expected to take by the fastest of some schedules.
+
+    Args:
+        source: The step, lowered for the devices of a stage.
+        request: With a pipeline that can be.
+        whole: Seconds of one stage that does all.
+        bounds: Of so many stages.
+        link: Between stages.
+        times: Of steps.
+        rules: Of the schedules.
+    """
+    asked = cast(Pipeline, request.stages)
+    step = times.of(source, request)
+    parts = times.parts(step, asked.stages, asked.chunks) if asked.chunks > 1 else None
+    if parts is None:
+        return whole * replace(bounds, rules=rules).share(asked.micro_batches)
+    return _seconds_of_parts(source, request, step, whole, bounds.ways, link, rules, parts)
+
+
+def _seconds_of_parts(
+    source: Source,
+    request: Request,
+    step: TimedStep,
+    whole: float,
+    ways: StageSeconds,
+    link: Dim,
+    rules: Sequence[Rule],
+    parts: Parts,
+) -> float:
+    """What a step takes whose stages take turns with parts of the model."""
+    asked, cluster = cast(Pipeline, request.stages), cast(Cluster, source.cluster)
+    count = asked.micro_batches
+    bytes_share = step.micro_batches / count / cluster.num_devices
+    sent = link.latency.value + parts.bytes / 2 * bytes_share / link.bandwidth.value
+    scale = whole / (count * sum(parts.seconds))
+    works = [
+        StageSeconds(
+            each * scale * ways.forward,
+            each * scale * ways.input_gradient,
+            each * scale * ways.weight_gradient,
+        )
+        for each in parts.seconds
+    ]
+    return interleaved_seconds(works, asked.stages, count, sent, rules)
 
 
 @lru_cache(maxsize=64)
