@@ -297,10 +297,13 @@ def seconds_with_rules(
         rules: Of the schedules.
     """
     asked = cast(Pipeline, request.stages)
+    alone = whole * replace(bounds, rules=rules).share(asked.micro_batches)
+    if asked.chunks == 1:
+        return alone
     step = times.of(source, request)
-    parts = times.parts(step, asked.stages, asked.chunks) if asked.chunks > 1 else None
+    parts = times.parts(step, asked.stages, asked.chunks)
     if parts is None:
-        return whole * replace(bounds, rules=rules).share(asked.micro_batches)
+        return alone
     return _seconds_of_parts(source, request, step, whole, bounds.ways, link, rules, parts)
 
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from autoshard.cluster.stages import numbers_of_stages
 from autoshard.errors import AutoshardError, DoesNotFitError
+from autoshard.frontend.layer_parts import InParts
 from autoshard.frontend.lower import Source, whole_cluster
 from autoshard.frontend.pipeline_bounds import (
     Known,
@@ -113,10 +114,12 @@ class Looks:
     look_until: float = math.inf
     """When searches end that come before anything is planned."""
     times: StepTimes = field(default_factory=StepTimes)
+    is_one_program: bool = True
+    """Is what is read and timed for one number of stages that of all?"""
 
     def look_at_all_stages(self, examples: int) -> None:
         """Look at each number of stages, that of the fastest first plan first, so that searches
-        for others end early; where each is lowered alone, in their order."""
+        for others end early; where each is a program of its own, in their order."""
         waiting: list[_Look] = []
         least, slower = self.expected, 0
         for stages in numbers_of_stages(whole_cluster(self.request)):
@@ -125,7 +128,7 @@ class Looks:
                 self.refuse(stages, f"no number of micro-batches from {stages} on divides it")
                 break
             look = self._first_look(stages, counts)
-            if look is not None and self.sources.program is None:
+            if look is not None and not self.is_one_program:
                 self._look_at_stages(look)
                 look.promise = self.expected
             elif look is not None:
@@ -156,7 +159,8 @@ class Looks:
             return None
         first = min(bisect_left(counts, _PER_STAGE * stages), len(counts) - 1)
         look = _Look(stages, counts, first, source, bounds)
-        if self.sources.program is None:
+        self.is_one_program = self._is_for_any(source, fewest)
+        if not self.is_one_program:
             return look
         count = counts[first]
         share = min(self._shares(stages, count, source, bounds).values())
@@ -166,6 +170,10 @@ class Looks:
                 look.whole = self._whole(stages, count, source, bounds, 0.0)
                 look.promise = look.whole.seconds * share
         return look
+
+    def _is_for_any(self, source: Source, request: Request) -> bool:
+        """Is a step lowered once, and has it no loops over layers that are cut for its stages?"""
+        return self.sources.program is not None and InParts.of(source, request) is None
 
     @no_collection()
     def _look_at_stages(self, look: _Look) -> None:

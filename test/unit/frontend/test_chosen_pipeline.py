@@ -147,6 +147,7 @@ def chosen(
         assert asked.stages is not None
         return (as_kept or {}).get(asked.stages.chunks, 0.0)
 
+    monkeypatch.setattr(pipeline_looks.InParts, "of", lambda *_: None)
     monkeypatch.setattr(pipeline_looks, "seconds_with_rules", seconds_with_rules)
     monkeypatch.setattr(pipeline_looks, "pipeline_bounds", bounds)
     monkeypatch.setattr(chosen_pipeline, "batch_of_source", lambda *_: [0])
