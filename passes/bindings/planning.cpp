@@ -117,8 +117,6 @@ void bind_planning(nb::module_& module) {
           "(value, bytes), largest first.")
       .def_ro("limited_bytes", &PlanTable::limited_bytes,
               "What a search held to its limit of memory: of a device, or of a stage.")
-      .def_ro("limited_bytes_of_sums", &PlanTable::limited_bytes_of_sums,
-              "What parts of sums take of these that are to be reduced once.")
       .def_ro("mem_coeff", &PlanTable::mem_coeff)
       .def_ro("lower_bound_seconds", &PlanTable::lower_bound_seconds)
       .def_ro("bound_is_joint", &PlanTable::bound_is_joint)

@@ -119,11 +119,6 @@ Peak MeshSearch::peak_of(const InternedAssignment& assignment) {
   return planning::peak_of(on_, all, shards_by_value(on_, all), costs_.parts_of_sums(all));
 }
 
-Peak MeshSearch::peak_without_sums(const InternedAssignment& assignment) {
-  const Assignment all = levels_.resolved(assignment);
-  return planning::peak_of(on_, all, shards_by_value(on_, all));
-}
-
 double MeshSearch::joint_options() const {
   return on_.classes.ops.size() <= tiny_program ? most_tiny_options : most_joint_options;
 }

@@ -71,8 +71,6 @@ class MeshSearch {
   /// Bytes of the plan at its worst program point, with parts of sums that are to be reduced
   /// once.
   Peak peak_of(const InternedAssignment& assignment);
-  /// The same without these parts.
-  Peak peak_without_sums(const InternedAssignment& assignment);
 
  private:
   double joint_options() const;

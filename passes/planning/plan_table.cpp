@@ -155,7 +155,6 @@ PlanTable table_of(const Program& program, RecursivePlan found) {
   result.all_hidden_seconds = found.costs.schedule.all_hidden_seconds;
   result.peak = found.costs.peak;
   result.limited_bytes = found.limited_bytes;
-  result.limited_bytes_of_sums = found.limited_bytes_of_sums;
   result.mem_coeff = found.mem_coeff;
   result.lower_bound_seconds = found.lower_bound_seconds;
   result.bound_is_joint = found.bound_is_joint;

@@ -69,7 +69,7 @@ struct PlanTable {
   double step_seconds = 0, compute_seconds = 0, communication_seconds = 0;
   double scheduled_seconds = 0, all_hidden_seconds = 0;
   Peak peak;
-  double limited_bytes = 0, limited_bytes_of_sums = 0;
+  double limited_bytes = 0;
   double mem_coeff = 0, lower_bound_seconds = 0;
   bool bound_is_joint = false;
   std::int64_t op_classes = 0, rounds = 0;

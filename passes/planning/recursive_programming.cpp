@@ -65,8 +65,6 @@ RecursivePlan written_out(const Program& program, const Classes& classes,
   result.costs = costs_of({program, result.mesh, classes, *memory, best.stage->cluster},
                           assignment, result.plan);
   result.limited_bytes = best.peak.bytes;
-  result.limited_bytes_of_sums =
-      best.peak.bytes - search.peak_without_sums(best.assignment).bytes;
   result.known = std::make_shared<const KnownProgram>(
       KnownProgram{memory, classes, search.levels().messages_of_axes()});
   for (const CostedMove& move : result.costs.moves) {

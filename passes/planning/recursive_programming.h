@@ -34,8 +34,6 @@ struct RecursivePlan {
   PlanCosts costs;
   /// What is held to the limit of memory: bytes of a device, or of one of a stage.
   double limited_bytes = 0;
-  /// What parts of sums take of these that are to be reduced once.
-  double limited_bytes_of_sums = 0;
   /// The price of memory that was given, or the one that led to it, in the unit of
   /// `mem_coeff`.
   double mem_coeff = 0;

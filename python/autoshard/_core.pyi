@@ -1420,10 +1420,6 @@ class CorePlan:
         """What a search held to its limit of memory: of a device, or of a stage."""
 
     @property
-    def limited_bytes_of_sums(self) -> float:
-        """What parts of sums take of these that are to be reduced once."""
-
-    @property
     def mem_coeff(self) -> float: ...
 
     @property

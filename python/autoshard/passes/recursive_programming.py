@@ -224,13 +224,6 @@ class PlannedProgram:
             return self.summary.peak_bytes_per_device
         return self.stages * self.plan.limited_bytes
 
-    @property
-    def limited_bytes_of_the_plan(self) -> float:
-        """The same of the plan as it stands, without parts of sums that are to be reduced once."""
-        if self.stages == 1:
-            return self.summary.peak_bytes_per_device
-        return self.stages * (self.plan.limited_bytes - self.plan.limited_bytes_of_sums)
-
     def costed(self) -> Costed:
         """The plan with its costs, as the search knows them.
 

@@ -174,7 +174,7 @@ class Job:
         sums = read() if last is None else last.sums_once(planned.module, read)
         limit, found = self.memory_limit, planned.searched
         if found is not None:  # what sums take besides lies on all stages
-            limit += found.summary.peak_bytes_per_device - found.limited_bytes_of_the_plan
+            limit += found.summary.peak_bytes_per_device - found.limited_bytes
         made = sums.within(limit, planned.summary)
         if made is None:
             return planned

@@ -62,11 +62,6 @@ def test_a_stage_has_its_share_of_weights_sums_and_batches_and_one_micro_batch()
     assert shared >= (4 + 4 + 64) * MIB
 
 
-def test_what_sums_take_that_are_reduced_once_is_told_apart() -> None:
-    four = plan_of(4)
-    assert 0 <= four.limited_bytes_of_sums < four.limited_bytes
-
-
 def test_the_limit_is_that_of_a_stage() -> None:
     needed = plan_of(4).limited_bytes
     assert plan_of(4, memory_limit=needed).limited_bytes == needed
