@@ -1,7 +1,6 @@
 #include "pipeline/cuts.h"
 
 #include <algorithm>
-#include <deque>
 #include <limits>
 
 namespace autoshard::pipeline {
@@ -15,6 +14,30 @@ std::vector<double> sums_of(const std::vector<Unit>& units) {
   return sums;
 }
 
+/// By stage: the units behind the last one of it, where it and those before it take no more
+/// than their limits, and what is left no more than those of the others.
+std::vector<Range> reachable_ends(const std::vector<double>& sums,
+                                  const std::vector<double>& limits) {
+  constexpr double rounding = 1 + 1e-9;
+  const auto count = static_cast<std::int32_t>(sums.size()) - 1;
+  std::vector<Range> ends(limits.size());
+  double most = 0;
+  std::int32_t last = 0;
+  for (std::size_t stage = 0; stage < limits.size(); ++stage) {
+    most += limits[stage] * rounding;
+    while (last < count && sums[last + 1] <= most) ++last;
+    ends[stage].last = last;
+  }
+  double left = 0;
+  std::int32_t first = count;
+  for (std::size_t stage = limits.size(); stage-- > 0;) {
+    ends[stage].first = first;
+    left += limits[stage] * rounding;
+    while (first > 0 && sums[count] - sums[first - 1] <= left) --first;
+  }
+  return ends;
+}
+
 }  // namespace
 
 std::optional<Cuts> cheapest_cuts(const std::vector<Unit>& units,
@@ -22,37 +45,42 @@ std::optional<Cuts> cheapest_cuts(const std::vector<Unit>& units,
   const auto stages = static_cast<std::int32_t>(limits.size());
   const auto count = static_cast<std::int32_t>(units.size());
   const std::vector<double> sums = sums_of(units);
+  const std::vector<Range> ends = reachable_ends(sums, limits);
   // Bytes of the best cut of the units before the index, and where its last stage begins.
-  std::vector<double> before(count + 1, infinite), now;
+  std::vector<double> before(count + 1, infinite), now(count + 1, infinite);
   std::vector<std::vector<std::int32_t>> begins(stages);
+  std::vector<std::int32_t> best(count + 1);  // begins, cheapest first
   before[0] = 0;
   for (std::int32_t stage = 0; stage < stages; ++stage) {
-    now.assign(count + 1, infinite);
-    begins[stage].assign(count + 1, -1);
-    std::deque<std::int32_t> best;  // begins, cheapest first
-    std::int32_t earliest = 0;
+    const Range from = stage > 0 ? ends[stage - 1] : Range{0, 0}, to = ends[stage];
+    begins[stage].assign(std::max(to.last - to.first + 1, 0), -1);
+    std::int32_t first = 0, last = 0;  // of `best`
+    std::int32_t earliest = from.first;
     const auto cost = [&](std::int32_t begin) {
       return before[begin] + (stage > 0 ? units[begin].bytes : 0.0);
     };
-    for (std::int32_t end = 1; end <= count; ++end) {
+    for (std::int32_t end = from.first + 1; end <= to.last; ++end) {
       const std::int32_t begin = end - 1;
-      while (!best.empty() && cost(best.back()) >= cost(begin)) best.pop_back();
-      best.push_back(begin);
+      if (begin <= from.last) {
+        while (last > first && cost(best[last - 1]) >= cost(begin)) --last;
+        best[last++] = begin;
+      }
       const Range& range = units[begin].range;
       if (range.first > stage || range.last < stage) earliest = end;
       while (earliest < end && sums[end] - sums[earliest] > limits[stage]) ++earliest;
-      while (!best.empty() && best.front() < earliest) best.pop_front();
-      if (best.empty() || cost(best.front()) == infinite) continue;
-      now[end] = cost(best.front());
-      begins[stage][end] = best.front();
+      while (last > first && best[first] < earliest) ++first;
+      if (end < to.first || last == first || cost(best[first]) == infinite) continue;
+      now[end] = cost(best[first]);
+      begins[stage][end - to.first] = best[first];
     }
+    for (std::int32_t end = from.first; end <= from.last; ++end) before[end] = infinite;
     before.swap(now);
   }
   if (before[count] == infinite) return std::nullopt;
   Cuts cuts{std::vector<std::int32_t>(stages - 1), 0, before[count]};
   std::int32_t end = count;
   for (std::int32_t stage = stages; stage-- > 0;) {
-    const std::int32_t begin = begins[stage][end];
+    const std::int32_t begin = begins[stage][end - ends[stage].first];
     cuts.slowest_seconds = std::max(cuts.slowest_seconds, sums[end] - sums[begin]);
     if (stage > 0) cuts.first_units[stage - 1] = begin;
     end = begin;

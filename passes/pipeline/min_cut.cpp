@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <unordered_map>
 #include <utility>
 
 namespace autoshard::pipeline {
@@ -127,34 +128,41 @@ std::vector<char> Flow::sides() {
 
 }  // namespace
 
-void decide_sides(const Line& line, std::vector<Side>& side) {
+std::vector<char> open_sides(const Line& line, const std::vector<std::int32_t>& open,
+                             const std::function<Side(std::int32_t)>& side) {
   Flow flow;
-  std::vector<std::int32_t> number(line.size());
+  std::unordered_map<std::int32_t, std::int32_t> numbers;  // of open nodes
+  numbers.reserve(open.size());
   std::vector<std::int32_t> values;  // that open nodes make or read
-  for (std::int32_t node = 0; node < line.size(); ++node) {
-    number[node] = side[node] == Side::behind   ? Flow::source
-                   : side[node] == Side::before ? Flow::sink
-                                                : flow.add_node();
-    if (side[node] != Side::open) continue;
+  for (const std::int32_t node : open) {
+    numbers.emplace(node, flow.add_node());
     values.insert(values.end(), line.makes[node].begin(), line.makes[node].end());
     values.insert(values.end(), line.reads[node].begin(), line.reads[node].end());
   }
+  const auto number_of = [&](std::int32_t node) {
+    if (const auto own = numbers.find(node); own != numbers.end()) return own->second;
+    return side(node) == Side::behind ? Flow::source : Flow::sink;
+  };
   std::sort(values.begin(), values.end());
   values.erase(std::unique(values.begin(), values.end()), values.end());
+  std::vector<std::int32_t> readers;  // of a value, as nodes of the network
   for (const std::int32_t v : values) {
     const Value& value = line.values[v];
     if (value.readers.empty()) continue;
-    const std::int32_t maker = value.maker < 0 ? -1 : number[value.maker];
-    for (const std::int32_t reader : value.readers) {
-      if (maker < 0 || line.is_forward[value.maker] != line.is_forward[reader]) continue;
+    const std::int32_t maker = value.maker < 0 ? -1 : number_of(value.maker);
+    readers.clear();
+    for (const std::int32_t reader : value.readers) readers.push_back(number_of(reader));
+    for (std::size_t r = 0; r < readers.size() && maker >= 0; ++r) {
+      const std::int32_t reader = value.readers[r];
+      if (line.is_forward[value.maker] != line.is_forward[reader]) continue;
       if (line.is_forward[reader]) {
-        flow.add(maker, number[reader], not_cut);  // the reader is not before its operand
+        flow.add(maker, readers[r], not_cut);  // the reader is not before its operand
       } else {
-        flow.add(number[reader], maker, not_cut);
+        flow.add(readers[r], maker, not_cut);
       }
     }
-    if (maker >= 0 && value.readers.size() == 1) {
-      flow.add(maker, number[value.readers[0]], value.bytes, value.bytes);
+    if (maker >= 0 && readers.size() == 1) {
+      flow.add(maker, readers[0], value.bytes, value.bytes);
       continue;
     }
     // One node is behind if any member is, the other one if all are.
@@ -164,15 +172,13 @@ void decide_sides(const Line& line, std::vector<Side>& side) {
       flow.add(all, member, not_cut);
     };
     if (maker >= 0) join(maker);
-    for (const std::int32_t reader : value.readers) join(number[reader]);
+    for (const std::int32_t reader : readers) join(reader);
     flow.add(any, all, value.bytes);
   }
-  const std::vector<char> is_behind = flow.sides();
-  for (std::int32_t node = 0; node < line.size(); ++node) {
-    if (side[node] == Side::open) {
-      side[node] = is_behind[number[node]] ? Side::behind : Side::before;
-    }
-  }
+  const std::vector<char> is_source = flow.sides();
+  std::vector<char> is_behind;
+  for (const std::int32_t node : open) is_behind.push_back(is_source[numbers.at(node)]);
+  return is_behind;
 }
 
 }  // namespace autoshard::pipeline

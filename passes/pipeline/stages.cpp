@@ -31,6 +31,21 @@ class Stager {
   }
 
   Stages run(bool is_placed) {
+    lie();
+    cut();
+    if (is_placed) place();
+    return std::move(found_);
+  }
+
+  Stages run_on_line() {
+    lie();
+    cut_line();
+    return std::move(found_);
+  }
+
+ private:
+  /// Finds the units, and where all else lies.
+  void lie() {
     ranges_ = ranges_of(line_, parts_);
     for (std::int32_t node = 0; node < line_.size(); ++node) {
       const std::int32_t mark = line_.mark[node];
@@ -42,12 +57,8 @@ class Stager {
     }
     places_ = places_of(line_, ranges_);
     found_.units = static_cast<std::int32_t>(places_.units.size());
-    cut();
-    if (is_placed) place();
-    return std::move(found_);
   }
 
- private:
   CannotCut refused(Why why, std::int32_t op = -1, std::int32_t stage = -1,
                     double share = 0) const {
     return {why, op, stage, share, found_.units};
@@ -116,6 +127,24 @@ class Stager {
     measure();
   }
 
+  /// The same by what lies at units alone.
+  void cut_line() {
+    const std::vector<Unit> units = read_units();
+    check_loops(units);
+    if (found_.units < parts_) throw refused(Why::few);
+    const auto least = least_turns(units, options_.stages, options_.chunks);
+    if (!least) throw refused(Why::marks);
+    found_.least_seconds = slowest_of(*least).first;
+    if (!cut_cheaply(units)) first_units_ = cut_within(units, *least, options_.slack);
+    found_.seconds.assign(parts_, 0.0);
+    for (std::int32_t unit = 0; unit < found_.units; ++unit) {
+      found_.seconds[part_of_unit(unit)] += units[unit].seconds;
+    }
+    for (const std::int32_t unit : first_units_) {
+      found_.cuts.push_back({op_of_[places_.units[unit]], units[unit].bytes, 0});
+    }
+  }
+
   static std::vector<std::int32_t> cut_within(const std::vector<Unit>& units,
                                               std::vector<double> limits, double slack) {
     for (double& limit : limits) limit *= slack + 1e-9;
@@ -166,30 +195,54 @@ class Stager {
   }
 
   /// The part of each node, cut after cut: near one, fewest bytes decide.
+  ///
+  /// A node is open where the part of its unit begins, and where that ends, if it is behind
+  /// the first of these cuts. So each cut asks the nodes of two parts.
   void decide() {
-    stage_.assign(line_.size(), 0);
+    std::vector<std::vector<std::int32_t>> nodes_of(parts_);
+    stage_.resize(line_.size());
+    for (std::int32_t node = 0; node < line_.size(); ++node) {
+      const std::int32_t part = part_of_unit(places_.unit[node]);
+      if (line_.is_forward[node] && line_.is_unit[node]) {
+        stage_[node] = part;
+        continue;
+      }
+      stage_[node] = std::clamp(part - 1, ranges_[node].first, ranges_[node].last);
+      nodes_of[part].push_back(node);
+    }
+    std::vector<std::int32_t> open;
     for (std::int32_t k = 1; k < parts_; ++k) {
-      const std::int32_t cut = first_units_[k - 1];
-      const std::int32_t low = k > 1 ? first_units_[k - 2] : 0;
-      const std::int32_t high = k < parts_ - 1 ? first_units_[k] : found_.units;
-      std::vector<Side> side(line_.size(), Side::open);
-      for (std::int32_t node = 0; node < line_.size(); ++node) {
-        const std::int32_t unit = places_.unit[node];
-        if (line_.is_forward[node] && line_.is_unit[node]) {
-          side[node] = unit < cut ? Side::before : Side::behind;
-        } else if (ranges_[node].first >= k) {
-          side[node] = Side::behind;
-        } else if (ranges_[node].last < k || stage_[node] < k - 1 || unit < low) {
-          side[node] = Side::before;
-        } else if (unit >= high) {
-          side[node] = Side::behind;
+      open.clear();
+      for (const std::int32_t part : {k - 1, k}) {
+        for (const std::int32_t node : nodes_of[part]) {
+          if (side_of(node, k) == Side::open) open.push_back(node);
         }
       }
-      decide_sides(line_, side);
-      for (std::int32_t node = 0; node < line_.size(); ++node) {
-        if (side[node] == Side::behind) stage_[node] = k;
+      std::sort(open.begin(), open.end());
+      const auto side = [&](std::int32_t node) { return side_of(node, k); };
+      const std::vector<char> is_behind = open_sides(line_, open, side);
+      for (std::size_t n = 0; n < open.size(); ++n) {
+        if (is_behind[n]) stage_[open[n]] = k;
       }
     }
+  }
+
+  std::int32_t part_of_unit(std::int32_t unit) const {
+    const auto behind = std::upper_bound(first_units_.begin(), first_units_.end(), unit);
+    return static_cast<std::int32_t>(behind - first_units_.begin());
+  }
+
+  /// The side of a node at the cut in front of part `k`, those before it being decided.
+  Side side_of(std::int32_t node, std::int32_t k) const {
+    const std::int32_t unit = places_.unit[node];
+    if (line_.is_forward[node] && line_.is_unit[node]) {
+      return unit < first_units_[k - 1] ? Side::before : Side::behind;
+    }
+    if (ranges_[node].first >= k) return Side::behind;
+    const std::int32_t low = k > 1 ? first_units_[k - 2] : 0;
+    if (ranges_[node].last < k || stage_[node] < k - 1 || unit < low) return Side::before;
+    const std::int32_t high = k < parts_ - 1 ? first_units_[k] : found_.units;
+    return unit >= high ? Side::behind : Side::open;
   }
 
   void measure() {
@@ -325,6 +378,10 @@ Stages TimedStep::cut(const Options& options) {
 
 Stages TimedStep::parts(const Options& options) {
   return Stager(ops_, loop_, body_, options).run(false);
+}
+
+Stages TimedStep::parts_on_line(const Options& options) {
+  return Stager(ops_, loop_, body_, options).run_on_line();
 }
 
 std::vector<StageWork> TimedStep::works(const std::vector<Place>& places) const {

@@ -968,6 +968,9 @@ class TimedStep:
     def parts(self, *, stages: int, chunks: int, slack: float) -> PipelineStages:
         """As `cut`, without places and sums that are split."""
 
+    def parts_on_line(self, *, stages: int, chunks: int, slack: float) -> PipelineStages:
+        """About as `parts`, and faster: everything stays at its unit."""
+
     def works(self, stages: PipelineStages) -> list[StageWork]:
         """What its stages do for a micro-batch."""
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import accumulate
 from typing import cast
 
@@ -128,7 +128,7 @@ class StepTimes:
 
     def __init__(self) -> None:
         self._known: tuple[bytes, TimedStep] | None = None
-        self._parts: dict[tuple[int, int], Parts | None] = {}
+        self._parts: dict[tuple[int, int, bool], Parts | None] = {}
 
     def of(self, source: Source, request: Request) -> TimedStep:
         """The step of a request, maybe in fewer micro-batches or more.
@@ -146,17 +146,21 @@ class StepTimes:
             self._known = bytecode, self._timed(source, request, bytecode)
         return self._known[1]
 
-    def parts(self, step: TimedStep, stages: int, chunks: int) -> Parts | None:
+    def parts(
+        self, step: TimedStep, stages: int, chunks: int, *, is_exact: bool = True
+    ) -> Parts | None:
         """The parts of the model with so many on each of so many stages; None: it has none.
 
         Args:
             step: The newest one.
             stages: How many.
             chunks: Likewise.
+            is_exact: As for ``parts_of``.
         """
-        key = stages, chunks
+        key = stages, chunks, is_exact
         if key not in self._parts:
-            self._parts[key] = parts_of(step, stages, chunks, PipelineStages.slack)
+            found = parts_of(step, stages, chunks, PipelineStages.slack, is_exact=is_exact)
+            self._parts[key] = found
         return self._parts[key]
 
     @staticmethod
@@ -221,7 +225,7 @@ def seconds_by_chunks(
     Parts share what one stage takes that does all, as they share the seconds of one device; the
     schedule is that of a few micro-batches, and longer by what each more takes. No numbers are
     looked at far behind the last one whose stages wait less than those of fewer parts: what is
-    finer is less even, and sends more.
+    finer is less even, and sends more. The fastest one is cut exactly.
 
     Args:
         source: The step, lowered for the devices of a stage.
@@ -239,7 +243,7 @@ def seconds_by_chunks(
     Raises:
         PlanError: Stages cannot have several parts of this model.
     """
-    asked, cluster = cast(Pipeline, request.stages), cast(Cluster, source.cluster)
+    asked = cast(Pipeline, request.stages)
     step = times.of(source, request)
     stages, count = asked.stages, asked.micro_batches
     found: dict[int, Parts] = {}
@@ -247,33 +251,87 @@ def seconds_by_chunks(
     for chunks in range(1, most + 1):
         if chunks > best + _MORE:
             break
-        parts = times.parts(step, stages, chunks)
+        parts = times.parts(step, stages, chunks, is_exact=False)
         if parts is None:
             continue
         found[chunks] = parts
         filled = filled_seconds(parts.seconds, stages, count)
         if filled < (1 - _WAITS_LESS) * least:
             best, least = chunks, filled
-    bytes_share = step.micro_batches / count / cluster.num_devices
-
-    def seconds(parts: Parts) -> float:
-        sent = link.latency.value + parts.bytes / 2 * bytes_share / link.bandwidth.value
-        scale = whole / (count * sum(parts.seconds))
-        works = [
-            StageSeconds(
-                each * scale * ways.forward,
-                each * scale * ways.input_gradient,
-                each * scale * ways.weight_gradient,
-            )
-            for each in parts.seconds
-        ]
-        return interleaved_seconds(works, stages, count, sent, asked.rules)
+    known = partial(_seconds_of_parts, source, request, step, whole, ways, link, asked.rules)
 
     def is_useful(parts: Parts) -> bool:
         slowest = max(sum(parts.seconds[stage::stages]) for stage in range(stages))
         return whole * slowest < useful * sum(parts.seconds)
 
-    return {chunks: seconds(parts) for chunks, parts in found.items() if is_useful(parts)}
+    told = {chunks: known(parts) for chunks, parts in found.items() if is_useful(parts)}
+    exact = set[int]()
+    while told and (fastest := min(told, key=lambda chunks: told[chunks])) not in exact:
+        exact.add(fastest)
+        parts = times.parts(step, stages, fastest)
+        if parts is not None and is_useful(parts):
+            told[fastest] = known(parts)
+        else:
+            del told[fastest]
+    return told
+
+
+def seconds_with_rules(
+    source: Source,
+    request: Request,
+    whole: float,
+    bounds: PipelineBounds,
+    link: Dim,
+    times: StepTimes,
+    rules: Sequence[Rule],
+) -> float:
+    """What a step is expected to take by the fastest of some schedules.
+
+    Args:
+        source: The step, lowered for the devices of a stage.
+        request: With a pipeline that can be.
+        whole: Seconds of one stage that does all.
+        bounds: Of so many stages.
+        link: Between stages.
+        times: Of steps.
+        rules: Of the schedules.
+    """
+    asked = cast(Pipeline, request.stages)
+    alone = whole * replace(bounds, rules=rules).share(asked.micro_batches)
+    if asked.chunks == 1:
+        return alone
+    step = times.of(source, request)
+    parts = times.parts(step, asked.stages, asked.chunks)
+    if parts is None:
+        return alone
+    return _seconds_of_parts(source, request, step, whole, bounds.ways, link, rules, parts)
+
+
+def _seconds_of_parts(
+    source: Source,
+    request: Request,
+    step: TimedStep,
+    whole: float,
+    ways: StageSeconds,
+    link: Dim,
+    rules: Sequence[Rule],
+    parts: Parts,
+) -> float:
+    """What a step takes whose stages take turns with parts of the model."""
+    asked, cluster = cast(Pipeline, request.stages), cast(Cluster, source.cluster)
+    count = asked.micro_batches
+    bytes_share = step.micro_batches / count / cluster.num_devices
+    sent = link.latency.value + parts.bytes / 2 * bytes_share / link.bandwidth.value
+    scale = whole / (count * sum(parts.seconds))
+    works = [
+        StageSeconds(
+            each * scale * ways.forward,
+            each * scale * ways.input_gradient,
+            each * scale * ways.weight_gradient,
+        )
+        for each in parts.seconds
+    ]
+    return interleaved_seconds(works, asked.stages, count, sent, rules)
 
 
 @lru_cache(maxsize=64)

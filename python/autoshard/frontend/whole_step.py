@@ -27,6 +27,8 @@ class WholeStep:
     seconds: float
     is_held_back: bool
     """Is it slower than with more memory?"""
+    is_bound: bool = False
+    """Has the search ended with a first plan that was too slow?"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +102,8 @@ class WholeSteps:
                 return WholeStep(seconds_with_sums_once(found), found.summary.mem_coeff > 0)
             imported = reading.read.imported
         seconds, mem_coeff = searched_seconds(imported, cluster, options, stages, useful)
+        if mem_coeff is None:
+            return WholeStep(seconds, is_held_back=False, is_bound=True)
         return WholeStep(seconds, mem_coeff > 0)
 
     def _lacks(self, bytecode: bytes, count: int) -> bool:

@@ -38,6 +38,7 @@ from autoshard.passes.base import Pass, no_cluster
 from autoshard.passes.checked_search import check_size, explained, set_mesh
 from autoshard.passes.import_strategies import ReadModule, import_strategies
 from autoshard.passes.memory_limit import memory_limit_of, read_bytes_text
+from autoshard.passes.mesh_shape import mesh_of_shape
 from autoshard.passes.phase_clock import PhaseClock
 from autoshard.passes.search_progress import shown_search
 from autoshard.passes.symbolic import DEFAULT_MEM_COEFF, search_symbolic
@@ -402,8 +403,9 @@ def searched_seconds(
     options: RecursiveProgramming,
     stages: int = 1,
     useful: float = math.inf,
-) -> tuple[float, float]:
-    """Seconds of a step as the search weighs it, and the price of memory that it took.
+) -> tuple[float, float | None]:
+    """Seconds of a step as the search weighs it, and the price of memory that it took; None: it is
+    slower than is useful, and takes these seconds at least.
 
     Args:
         imported: A program without pins, manual computations or values on the host, as it was read
@@ -424,7 +426,7 @@ def searched_seconds(
         try:
             plan = search(changed, cluster, options, limit, merges).plan
         except _core.GivenUp as error:
-            return error.args[1] / _MOST_GAIN, 0.0
+            return error.args[1] / _MOST_GAIN, None
     is_weighed = options.cost_model == "seconds"
     seconds = min(plan.step_seconds, plan.objective) if is_weighed else plan.step_seconds
     return seconds, plan.mem_coeff
@@ -545,28 +547,10 @@ def _read_strategies(
     if options.mesh:
         set_mesh(module, options.mesh)
     levels = cluster.level_mesh()
-    levels = _with_shape(levels, options) if options.mesh_shape else levels
+    if options.mesh_shape:
+        levels = mesh_of_shape(levels, options.mesh_shape, options.name)
     default = levels if levels.axes else Mesh((Axis("data", 1),))
     return import_strategies(module, default, cluster.platform)
-
-
-def _with_shape(levels: Mesh, options: RecursiveProgramming) -> Mesh:
-    """Neighbours of the axes of a search joined to axes of the sizes that are asked for."""
-    left = list(levels.axes)
-    joined: list[Axis] = []
-    for size in map(int, options.mesh_shape.split("x")):
-        names, reached = list[str](), 1
-        while left and reached < size:
-            axis = left.pop(0)
-            names.append(axis.name)
-            reached *= axis.size
-        joined.append(Axis("_".join(names) or "data", reached))
-    if left or "x".join(str(axis.size) for axis in joined) != options.mesh_shape:
-        raise PassOptionError(
-            f"{options.name}: option mesh-shape={options.mesh_shape} joins no neighbours of the"
-            f" axes {levels}. Their product has to be {levels.size}; or give mesh=."
-        )
-    return Mesh(tuple(joined))
 
 
 _MOST_GAIN = 1.05

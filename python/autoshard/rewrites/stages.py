@@ -105,7 +105,9 @@ class Parts:
     """Those that cross one cut at most in a micro-batch, both ways."""
 
 
-def parts_of(step: TimedStep, stages: int, chunks: int, slack: float) -> Parts | None:
+def parts_of(
+    step: TimedStep, stages: int, chunks: int, slack: float, *, is_exact: bool = True
+) -> Parts | None:
     """The parts of the model of a step; None: it has none.
 
     Args:
@@ -113,9 +115,10 @@ def parts_of(step: TimedStep, stages: int, chunks: int, slack: float) -> Parts |
         stages: How many.
         chunks: Parts on each stage.
         slack: As for ``into_stages``.
+        is_exact: Or about, and fast: exact but for cuts inside of a layer.
     """
     try:
-        cut = step.parts(stages, chunks, slack)
+        cut = (step.parts if is_exact else step.parts_on_line)(stages, chunks, slack)
     except PlanError:
         return None
     return Parts(tuple(cut.seconds), max((one.bytes for one in cut.cuts), default=0))
@@ -183,6 +186,14 @@ class TimedStep:
             PlanError: The step has no such stages.
         """
         return self._decided(self.core.parts, stages, chunks, slack)
+
+    def parts_on_line(self, stages: int, chunks: int, slack: float) -> _core.PipelineStages:
+        """About the same, with everything at the product or loop that it belongs to.
+
+        Raises:
+            PlanError: The step has no such stages.
+        """
+        return self._decided(self.core.parts_on_line, stages, chunks, slack)
 
     def _decided(
         self, decide: Callable[..., _core.PipelineStages], stages: int, chunks: int, slack: float

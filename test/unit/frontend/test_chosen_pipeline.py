@@ -11,7 +11,7 @@ import pytest
 
 import autoshard
 from autoshard.errors import DoesNotFitError, SlowerPlanError
-from autoshard.frontend import chosen_pipeline
+from autoshard.frontend import chosen_pipeline, pipeline_looks
 from autoshard.frontend.chosen_pipeline import with_chosen_pipeline
 from autoshard.frontend.pipeline_bounds import PipelineBounds
 from autoshard.frontend.request import Request
@@ -123,10 +123,12 @@ def chosen(
     time_limit: float | None = None,
     traced: Any = None,
     by_chunks: dict[int, dict[int, float]] | None = None,
+    as_kept: dict[int, float] | None = None,
 ) -> Any:
     """The plan of a step of 16 examples on two devices, of which only two stages can be made.
 
     ``by_chunks``: by micro-batches and parts on each stage, seconds over those of one part.
+    ``as_kept``: by parts on each stage, seconds of the schedule that keeps least.
     """
 
     def bounds(_source: Any, request: Request, _times: Any) -> PipelineBounds:
@@ -141,10 +143,16 @@ def chosen(
         shares = (by_chunks or {}).get(count, {})
         return {chunks: share * alone for chunks, share in shares.items()}
 
-    monkeypatch.setattr(chosen_pipeline, "pipeline_bounds", bounds)
+    def seconds_with_rules(_source: Any, asked: Request, *_: Any) -> float:
+        assert asked.stages is not None
+        return (as_kept or {}).get(asked.stages.chunks, 0.0)
+
+    monkeypatch.setattr(pipeline_looks.InParts, "of", lambda *_: None)
+    monkeypatch.setattr(pipeline_looks, "seconds_with_rules", seconds_with_rules)
+    monkeypatch.setattr(pipeline_looks, "pipeline_bounds", bounds)
     monkeypatch.setattr(chosen_pipeline, "batch_of_source", lambda *_: [0])
     monkeypatch.setattr(chosen_pipeline, "rows_of", lambda *_: [16])
-    monkeypatch.setattr(chosen_pipeline, "seconds_by_chunks", seconds_by_chunks)
+    monkeypatch.setattr(pipeline_looks, "seconds_by_chunks", seconds_by_chunks)
     monkeypatch.setattr(chosen_pipeline, "source_of", lambda _, source: source)
     traced = traced or Lowering(asks=False)
     request = Request(cluster="h100:2", pipeline="auto", time_limit=time_limit)
@@ -305,3 +313,62 @@ def test_a_step_that_asks_for_how_many_devices_it_is_is_lowered_for_each_stage(
     assert lowering.lowered == [1, 2, 1, 2]
     assert searches.asked == [(2, 16), (2, 8)]  # nothing is planned twice
     assert plan.origin.source.program == Program("for 2 stages")
+
+
+@dataclass
+class Bounding(Searches):
+    """Searches that end with their first plan where that is too slow."""
+
+    alone: float = math.inf
+    """Seconds of the plan without stages."""
+    ended: list[tuple[int, int]] = field(default_factory=list)
+    """Stages and micro-batches of those that were searched to the end."""
+
+    def whole_step(
+        self, source: Any, request: Request, cut_before: int, useful: float
+    ) -> WholeStep:
+        found = super().whole_step(source, request, cut_before, useful)
+        if found.seconds > useful:
+            return WholeStep(0.95 * found.seconds, is_held_back=False, is_bound=True)
+        self.ended.append(asked_of(request))
+        return found
+
+    def plan_source(self, source: Any, request: Request, _traced: Any, effort: Any) -> Any:
+        if request.stages is None:
+            return Planned(self.alone, summary_of(self.alone), None)
+        return super().plan_source(source, request, _traced, effort)
+
+
+def test_where_memory_is_short_schedules_that_keep_more_are_not_hoped_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    seconds = {2: 40, 4: 20, 8: 20, 16: 40}
+    whole = {(2, count): of(seconds[count], held_back=True) for count in COUNTS}
+    shares = {8: {2: 10.5 / 11.25, 4: 10.6 / 11.25}}
+    searches = Bounding(whole, {(2, 8): 10.65}, alone=10.7)
+    plan = chosen(monkeypatch, searches, by_chunks=shares, as_kept={2: 10.9, 4: 10.6})
+    assert plan.step_seconds == 10.65
+    assert plan.pipeline.chunks == 4
+    assert searches.asked == [(2, 8)]
+    told = {one.chunks: one.outcome for one in plan.summary.tried_pipelines if one.stages > 1}
+    assert told[2] == "bounded"
+
+
+def test_the_first_plan_of_a_search_is_enough_where_others_are_faster(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    searches = Bounding({(2, count): of(20) for count in COUNTS}, {(2, 16): 10.65}, alone=10.7)
+    assert chosen(monkeypatch, searches).step_seconds == 10.65
+    assert set(searches.ended) == {(2, 16)}
+
+
+def test_a_search_that_ended_early_goes_on_before_its_pipeline_is_planned(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Four micro-batches take 21 s on one stage, of which a first plan tells that they are 19.95 or
+    more: a step might take less than 12.6 s, and takes 13.1."""
+    whole = {(2, count): of(20) for count in COUNTS} | {(2, 4): of(21)}
+    searches = Bounding(whole, {}, alone=12.6)
+    assert chosen(monkeypatch, searches).step_seconds == 12.6
+    assert searches.ended[-1] == (2, 4)
+    assert (2, 4) not in searches.asked

@@ -127,7 +127,7 @@ def test_numbers_of_parts_that_are_no_power_of_two_are_told_from_one_cut() -> No
 def test_parts_far_finer_than_the_last_that_wait_less_are_not_looked_at(
     even: set[int], most: int
 ) -> None:
-    def parts(_step: Any, stages: int, count: int) -> Parts:
+    def parts(_step: Any, stages: int, count: int, *, is_exact: bool = True) -> Parts:
         first = 1 if count in even else 3
         return Parts((first / count, *[1 / count] * (stages * count - 1)), 0.0)
 
@@ -136,6 +136,24 @@ def test_parts_far_finer_than_the_last_that_wait_less_are_not_looked_at(
     link = Cluster.parse("h100:8").dims[0]
     found = seconds_by_chunks(source, request, 40, 1.0, WAYS, link, times)
     assert max(found) == most
+
+
+def test_the_fastest_number_of_parts_is_cut_exactly_and_no_other() -> None:
+    exact = dict[int, bool]()
+
+    def parts(_step: Any, stages: int, count: int, *, is_exact: bool = True) -> Parts:
+        exact[count] = is_exact
+        slowest = 2 if is_exact and count == 4 else 1  # its line promises too much
+        seconds = [1 / count] * (stages * count)
+        return Parts((slowest / count, *seconds[1:]), 0.0)
+
+    source, request = source_and_request(4, 16, chunks=2)
+    times: Any = SimpleNamespace(of=lambda *_: SimpleNamespace(micro_batches=16), parts=parts)
+    free = Cluster.parse("h100:8").dims[0]
+    free = replace(free, bandwidth=Constant(1e18, "a test"), latency=Constant(1e-12, "a test"))
+    found = seconds_by_chunks(source, request, 4, 1.0, WAYS, free, times)
+    assert exact == {1: False, 2: False, 3: True, 4: True}
+    assert min(found, key=lambda count: found[count]) == 3
 
 
 def test_a_slow_link_between_stages_speaks_against_several_parts() -> None:

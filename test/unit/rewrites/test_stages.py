@@ -406,3 +406,14 @@ def test_parts_of_the_model_are_those_of_the_cut(stages, chunks):
     ]
     assert cut.places
     assert not parts.places
+
+
+@pytest.mark.parametrize(("stages", "chunks"), [(2, 1), (3, 1), (2, 3)])
+def test_parts_on_the_line_are_exact_where_cuts_are_between_layers(stages, chunks):
+    module = module_of(sgd(chain), (layers(6), *batch()))
+    run_passes(module, [MicroBatch(4, tuple(str(6 + n) for n in range(2)))])
+    with module.context, mlir.Location.unknown():
+        step = TimedStep.of(module, 4, Cluster.of("h100:1"), "stage")
+        exact, about = (of(stages, chunks, 1.05) for of in (step.parts, step.parts_on_line))
+    assert about.seconds == pytest.approx(exact.seconds, rel=1e-12)
+    assert [cut.op for cut in about.cuts] == [cut.op for cut in exact.cuts]
