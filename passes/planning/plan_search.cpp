@@ -246,7 +246,9 @@ std::vector<Candidate> PlanSearch::without_price() {
 bool PlanSearch::loses_nothing(const std::vector<Candidate>& pool) const {
   double least = std::numeric_limits<double>::infinity();
   for (const Candidate& c : pool) least = std::min(least, c.seconds);
-  return !pool.empty() && useful_seconds(pool) <= least * (1 + plans_.axes_tolerance());
+  return std::any_of(pool.begin(), pool.end(), [&](const Candidate& c) {
+    return plans_.fits(c) && c.seconds <= least * (1 + plans_.axes_tolerance());
+  });
 }
 
 Candidate PlanSearch::finished(std::vector<Candidate>& pool) {
