@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, NoReturn, cast
 
 import jax
+import jax.extend.core
 from jax._src import (  # pyright: ignore[reportPrivateUsage]
     api_util,
     callback,
@@ -389,9 +390,7 @@ def traced_here(jaxpr: Any) -> Any:
     context: Any = jax.make_jaxpr(lambda x: -x)(0.0).eqns[0].ctx
 
     def changed(value: Any) -> Any:
-        if isinstance(value, core.ClosedJaxpr):
-            return value.replace(jaxpr=changed(value.jaxpr))
-        if isinstance(value, core.Jaxpr):
+        if isinstance(value, core.Jaxpr):  # also what is closed, from jax 0.12 on
             return value.replace(
                 eqns=[
                     each.replace(
@@ -400,6 +399,8 @@ def traced_here(jaxpr: Any) -> Any:
                     for each in value.eqns
                 ]
             )
+        if isinstance(value, jax.extend.core.ClosedJaxpr):
+            return value.replace(jaxpr=changed(value.jaxpr))
         return tuple(map(changed, value)) if type(value) is tuple else value
 
     return changed(jaxpr)
