@@ -14,7 +14,7 @@ from typing import Any
 import jax
 
 from autoshard.importer.kernels import ProvenKernel, only_kernel
-from autoshard.ir.lowering import NotLoweredError, lower_at_home, traced_here
+from autoshard.ir.lowering import NotLoweredError, lower_at_home, on_device, traced_here
 
 _DEVICE = jax.sharding.AbstractDevice("TPU v5 lite", 1, "tpu")
 
@@ -22,8 +22,11 @@ _DEVICE = jax.sharding.AbstractDevice("TPU v5 lite", 1, "tpu")
 def proven_on_tpu(primitive: Any, avals: Any, params: dict[str, Any]) -> ProvenKernel | None:
     """What may be cut of a kernel; None where that is nothing, or no TPU could run it."""
 
+    with on_device(_DEVICE):
+        there = _for_the_device(params)
+
     def kernel(*operands: Any) -> Any:
-        return primitive.bind(*operands, **_for_the_device(params))
+        return primitive.bind(*operands, **there)
 
     structs = [jax.ShapeDtypeStruct(aval.shape, aval.dtype) for aval in avals]
     try:
