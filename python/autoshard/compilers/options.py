@@ -5,7 +5,7 @@ Each set is a file of ``option_sets/``, ``maxtext-v6e.toml``, with its source.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
@@ -61,6 +61,11 @@ def read_option_set(name: str) -> OptionSet:
     read: dict[str, Any] = tomllib.loads((_FOLDER / f"{name}.toml").read_text())
     read["date"] = str(read["date"])
     return OptionSet(name, **read)
+
+
+def as_sets(given: CompilerOptions | Sequence[CompilerOptions]) -> tuple[CompilerOptions, ...]:
+    """Several sets of options, where one may be given alone."""
+    return (given,) if isinstance(given, str | Mapping) else tuple(given)
 
 
 def read_compiler_options(given: CompilerOptions | None) -> dict[str, Any]:

@@ -183,7 +183,7 @@ def _refine_arguments(given: int | Mapping[str, Any]) -> Mapping[str, Any]:
     Raises:
         PlanError: It has no such argument.
     """
-    if isinstance(given, int):
+    if not isinstance(given, Mapping):
         return {"compiles": given} if given else {}
     known = list(inspect.signature(Plan.refine).parameters)[1:]
     unknown = [name for name in given if name not in known]

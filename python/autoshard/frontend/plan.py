@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 
 from autoshard.cluster import Cluster
-from autoshard.compilers.options import CompilerOptions, read_compiler_options
+from autoshard.compilers.options import CompilerOptions, as_sets, read_compiler_options
 from autoshard.errors import PlanError
 from autoshard.frontend.fingerprint import Fingerprint, LoweredProgram
 from autoshard.frontend.mesh import Machine, cluster_of
@@ -475,7 +475,7 @@ class Plan(PlanQuestions):
         seconds: float | None = None,
         *,
         processes: int | None = None,
-        options: Sequence[CompilerOptions] = (),
+        options: CompilerOptions | Sequence[CompilerOptions] = (),
         form: Literal["shardy", "gspmd"] | None = None,
     ) -> Plan:
         """The best of several plans, this one among them, as the compiler schedules them.
@@ -491,11 +491,11 @@ class Plan(PlanQuestions):
             processes: Compilers at a time; None: one for every four cores.
             options: The best plan is compiled once more with each of these, besides those of the
                 plan: names of published sets, or XLA's by name, ``{"xla_gpu_autotune_level":
-                "0"}``. The plan that comes back has those with which it is fastest.
+                "0"}``; or with a single one. The plan that comes back has the fastest ones.
             form: As in ``verify``.
 
         Raises:
-            PlanError: The search did not make this plan, or it is loaded, or of several programs.
+            PlanError: It is loaded, or of several programs, or no set is called so.
             CompileError: The compiler is not installed.
             ClusterError: No compiler knows the cluster.
             PassOptionError: A number out of its range.
@@ -505,7 +505,7 @@ class Plan(PlanQuestions):
         _check_is_one_program(self, "refine")
         check_refinable(self)
         form = form or ("shardy" if uses_shardy() else "gspmd")
-        budget = Budget(compiles, seconds, processes, tuple(options))
+        budget = Budget(compiles, seconds, processes, as_sets(options))
         return refine_plan(self, budget, self._all_devices(), self._device_order(), form)
 
     def check(

@@ -130,6 +130,7 @@ class Budget:
 
     Raises:
         PassOptionError: A number out of its range.
+        PlanError: No set of options is called so.
     """
 
     compiles: int = 4

@@ -181,7 +181,9 @@ def test_programs_for_each_stage_are_refused() -> None:
         plan.refine()
 
 
-def test_a_plan_has_the_options_with_which_it_is_fastest(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_plan_has_the_options_with_which_it_is_fastest(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     def verifier(cluster: Any, **_: Any) -> Any:
         def verify(made: Planned, _: float, __: Any, options: Mapping[str, Any]) -> Any:
             schedule = SimpleNamespace(
@@ -199,8 +201,15 @@ def test_a_plan_has_the_options_with_which_it_is_fastest(monkeypatch: pytest.Mon
     x = jax.ShapeDtypeStruct((BATCH, WIDTH), "float32")
     given = {"xla_other": "2"}
     asked = {"compiles": 1, "options": ["maxtext-v5e", {"xla_fast": "1"}]}
-    jitted = autoshard.jit(step, cluster="v5e:2x4", compiler_options=given, refine=asked)
-    plan = jitted.plan(weights, x)
+    monkeypatch.setenv("AUTOSHARD_CACHE", str(tmp_path))
+    plan, again = (
+        autoshard.jit(step, cluster="v5e:2x4", compiler_options=given, refine=asked).plan(
+            weights, x
+        )
+        for _ in range(2)
+    )
+    assert again.refinement is None, "it is kept"
+    assert again.compiler_options == plan.compiler_options
     assert plan.compiler_options == {"xla_other": "2", "xla_fast": "1"}
     assert plan.refinement is not None
     assert [one.kind for one in plan.refinement.attempts] == ["", "maxtext-v5e", "xla_fast=1"]
@@ -209,3 +218,14 @@ def test_a_plan_has_the_options_with_which_it_is_fastest(monkeypatch: pytest.Mon
 def test_jit_names_the_arguments_of_refine():
     with pytest.raises(autoshard.PlanError, match=r"no argument compile\. There are compiles, sec"):
         autoshard.jit(step, cluster="v5e:2x4", refine={"compile": 4})
+
+
+def test_one_set_of_options_may_stand_alone():
+    plan = autoshard.plan(
+        step,
+        jax.ShapeDtypeStruct((LAYERS, WIDTH, WIDTH), "float32"),
+        jax.ShapeDtypeStruct((BATCH, WIDTH), "float32"),
+        cluster="v5e:2x4",
+    )
+    with pytest.raises(autoshard.PlanError, match='no set of options is called "maxtext-v5"'):
+        plan.refine(1, options="maxtext-v5")
