@@ -268,12 +268,14 @@ Candidate PlanSearch::cheapest_that_fits() {
     quick.push_back(plans_.greedy_by_axis(meshes_.single(), price_ladder[0]));
     const bool is_fitting = plans_.fits(plans_.evaluate(quick.back()));
     give_up_if_slow(quick.back());
-    if (!is_fitting && is_within_reach(quick.back())) {
-      unpriced_ = std::make_unique<PlanSearch>(task_);
-      pool = unpriced_->without_price();
-      if (loses_nothing(pool)) return unpriced_->finished(pool);
+    if (!is_fitting) {
+      if (is_within_reach(quick.back())) {
+        unpriced_ = std::make_unique<PlanSearch>(task_);
+        pool = unpriced_->without_price();
+        if (loses_nothing(pool)) return unpriced_->finished(pool);
+      }
+      rung = first_that_fits(1, quick);
     }
-    if (!is_fitting) rung = first_that_fits(1, quick);
   }
   double unfit = rung > 0 ? price_ladder[rung - 1] : 0, fit = -1;
   while (true) {

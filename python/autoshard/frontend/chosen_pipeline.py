@@ -189,7 +189,7 @@ class _Choice:
                 one = min(self.looks.candidates, key=self._order)
                 if self._is_beaten(one):
                     break
-                is_open = one.whole.is_bound and self.looks.is_one_program
+                is_open = one.whole.is_bound and self.looks.is_shared
                 if is_open and not self.looks.is_over(self.looks.look_until):
                     self.looks.look_closer(one)
                     continue

@@ -114,7 +114,7 @@ class Looks:
     look_until: float = math.inf
     """When searches end that come before anything is planned."""
     times: StepTimes = field(default_factory=StepTimes)
-    is_one_program: bool = True
+    is_shared: bool = True
     """Is what is read and timed for one number of stages that of all?"""
 
     def look_at_all_stages(self, examples: int) -> None:
@@ -128,7 +128,7 @@ class Looks:
                 self.refuse(stages, f"no number of micro-batches from {stages} on divides it")
                 break
             look = self._first_look(stages, counts)
-            if look is not None and not self.is_one_program:
+            if look is not None and not self.is_shared:
                 self._look_at_stages(look)
                 look.promise = self.expected
             elif look is not None:
@@ -159,8 +159,8 @@ class Looks:
             return None
         first = min(bisect_left(counts, _PER_STAGE * stages), len(counts) - 1)
         look = _Look(stages, counts, first, source, bounds)
-        self.is_one_program = self._is_for_any(source, fewest)
-        if not self.is_one_program:
+        self.is_shared = self._is_for_any(source, fewest)
+        if not self.is_shared:
             return look
         count = counts[first]
         share = min(self._shares(stages, count, source, bounds).values())
