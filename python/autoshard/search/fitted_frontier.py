@@ -292,7 +292,19 @@ class FrontierSearch:
             wanted -= min(missed) - limit  # what was written needs more than was wanted
             if wanted <= 0:
                 break
+        for base in self._worth_alone(limit):
+            self._plan_alone(base, limit)
         return [one for one in self.plans if one.peak_bytes <= limit]
+
+    def _worth_alone(self, limit: float) -> list[_Base]:
+        """What a plan for this limit alone would be made of: the fastest, and that of the best."""
+        best = min(
+            (one for one in self._written if one[0].peak_bytes <= limit),
+            key=lambda one: one[0].step_seconds,
+            default=None,
+        )
+        bases = [self._bases[0], *([] if best is None else [best[1]])]
+        return [base for base in dict.fromkeys(bases) if base.peak_bytes > limit]
 
     def plan_within(self, limit: float) -> bool:
         """Write the plans that may be fastest within a limit; False: nothing fits.
