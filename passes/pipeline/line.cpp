@@ -88,6 +88,32 @@ void place_forward(const Line& line, const std::vector<Range>& ranges, Places& p
   }
 }
 
+/// Lets what reads nothing that a micro-batch makes elsewhere on its way lie at the first unit
+/// that needs it, as labels that only the loss reads: nothing has to cross for it.
+void place_free(const Line& line, Places& places) {
+  std::vector<char> is_free(line.size(), 0);
+  for (std::int32_t node = 0; node < line.size(); ++node) {
+    if (!line.is_forward[node] || line.is_unit[node] || line.mark[node] >= 0) continue;
+    is_free[node] =
+        std::all_of(line.reads[node].begin(), line.reads[node].end(), [&](std::int32_t value) {
+          const std::int32_t maker = line.values[value].maker;
+          return maker < 0 || is_free[maker];
+        });
+  }
+  for (std::int32_t node = line.size(); node-- > 0;) {
+    if (!is_free[node]) continue;
+    std::int32_t first = std::numeric_limits<std::int32_t>::max();
+    for (const std::int32_t value : line.makes[node]) {
+      for (const std::int32_t reader : line.values[value].readers) {
+        if (line.is_forward[reader]) first = std::min(first, places.unit[reader]);
+      }
+    }
+    if (first < static_cast<std::int32_t>(places.units.size())) {
+      places.unit[node] = std::max(places.unit[node], first);
+    }
+  }
+}
+
 /// By value: the last unit at which it is made or read on the way forward; -1: nowhere.
 std::vector<std::int32_t> last_units(const Line& line, const Places& places) {
   std::vector<std::int32_t> last(line.values.size(), -1);
@@ -106,6 +132,7 @@ std::vector<std::int32_t> last_units(const Line& line, const Places& places) {
 Places places_of(const Line& line, const std::vector<Range>& ranges) {
   Places places{std::vector<std::int32_t>(line.size(), -1), {}};
   place_forward(line, ranges, places);
+  place_free(line, places);
   const std::vector<std::int32_t> last = last_units(line, places);
   const auto end = static_cast<std::int32_t>(places.units.size()) - 1;
   for (std::int32_t node = 0; node < line.size(); ++node) {

@@ -86,6 +86,7 @@ CASES: dict[str, tuple[Any, tuple[Any, ...], dict[str, Any]]] = {
         },
     ),
     "scan": (scanned, (2, 4, "1f1b"), {}),
+    "scan in two chunks": (scanned, (2, 4, "1f1b", 2), {}),
     "three stages": (unrolled, (3, 3, "1f1b"), {}),
     "stages of three devices": (
         unrolled,

@@ -14,7 +14,13 @@ from pipelines_of_processes import ACROSS_HOSTS, CASES, SAVED, STEPS, arguments
 from processes import ended, outputs
 
 SCRIPT = str(Path(__file__).with_name("pipelines_of_processes.py"))
-OF_TWO = ("1f1b", "gpipe of two chunks", "scan", "zero_bubble of whole batches")
+OF_TWO = (
+    "1f1b",
+    "gpipe of two chunks",
+    "scan",
+    "scan in two chunks",
+    "zero_bubble of whole batches",
+)
 OF_THREE = ("three stages", "stages of three devices")
 
 Said = list[list[Any]]

@@ -34,17 +34,19 @@ from autoshard.sharding import parse_sharding
 pytestmark = pytest.mark.filterwarnings("ignore:.*the arrays of the batch are cut unlike")
 
 
-def pipelined(fn: Step, stages: int, micro_batches: int, **options: Any) -> Any:
-    pipeline = autoshard.Pipeline(stages, micro_batches)
+def pipelined(fn: Step, stages: int, micro_batches: int, *, chunks: int = 1, **options: Any) -> Any:
+    pipeline = autoshard.Pipeline(stages, micro_batches, chunks=chunks)
     return autoshard.jit(fn, cluster="cpu:8", pipeline=pipeline, batch_argnums=1, **options)
 
 
-@pytest.mark.parametrize(("stages", "checkpoint"), [(2, True), (4, False)])
+@pytest.mark.parametrize(
+    ("stages", "chunks", "checkpoint"), [(2, 1, True), (4, 1, False), (2, 2, True), (2, 2, False)]
+)
 def test_a_scan_in_stages_is_bit_equal_and_each_stage_has_its_own_layers(
-    stages: int, checkpoint: bool
+    stages: int, chunks: int, checkpoint: bool
 ) -> None:
     step = network(recomputed if checkpoint else scanned)
-    run = pipelined(step, stages, 4, donate_argnums=0)
+    run = pipelined(step, stages, 4, chunks=chunks, donate_argnums=0)
     carried, batch = arguments()
     plan = run.plan(carried, batch)
     on_all = tuple(range(stages))
@@ -67,19 +69,41 @@ def test_a_scan_in_stages_is_bit_equal_and_each_stage_has_its_own_layers(
     assert plan.arguments[1].local_shape[0] == LAYERS // stages
 
 
-def test_what_is_not_donated_is_kept_and_a_saved_plan_runs_alike(tmp_path: Any) -> None:
+@pytest.mark.parametrize("chunks", [1, 2])
+def test_what_is_not_donated_is_kept_and_a_saved_plan_runs_alike(
+    tmp_path: Any, chunks: int
+) -> None:
     step = network(scanned)
     carried, batch = arguments()
-    plan = pipelined(step, 2, 2).plan(carried, batch)
+    plan = pipelined(step, 2, 2, chunks=chunks).plan(carried, batch)
     plan.save(tmp_path / "plan.json")
     loaded = autoshard.Plan.load(tmp_path / "plan.json")
     assert loaded == plan
     assert loaded.pipeline is not None
     assert loaded.pipeline.argument_stages == plan.pipeline.argument_stages
+    assert loaded.pipeline.peak_bytes == plan.pipeline.peak_bytes
     placed = plan.place(carried, batch)
     found, right = autoshard.jit(step, plan=loaded)(*placed), jax.jit(step)(carried, batch)
     assert not any(leaf.is_deleted() for leaf in jax.tree.leaves(placed))
     jax.tree.map(np.testing.assert_array_equal, found, right)
+
+
+def test_moving_rows_takes_seconds_and_memory() -> None:
+    """Both stages have one of two layers of each array elsewhere, in parts as large as a layer."""
+    step, (carried, batch) = network(scanned), arguments()
+    donated, kept = (
+        pipelined(step, 2, 4, chunks=2, donate_argnums=argnums).plan(carried, batch).pipeline
+        for argnums in (0, ())
+    )
+    link = donated.cluster.dims[0]
+    layer = WIDTH * WIDTH * 4 / np.prod(donated.machines[0].mesh.axis_sizes)
+    moves = donated.step.moves
+    assert moves.seconds >= 2 * (link.latency.value + 2 * layer / link.bandwidth.value)
+    still = replace(donated.step, moves=type(moves)())
+    assert donated.step_seconds == pytest.approx(still.step_seconds + moves.seconds)
+    assert moves.kept_bytes == (0, 0)
+    assert min(kept.step.moves.kept_bytes) >= 4 * layer, "two layers of two arrays"
+    assert min(moves.moving_bytes) >= 12 * layer, "as they lie, cut, and as a step has them"
 
 
 def test_options_name_arrays_of_the_step_and_not_their_parts() -> None:

@@ -255,7 +255,7 @@ class _Choice:
             if one.chunks == 1 or one.whole.is_held_back:
                 each.more += each.expected * more / one.expected
             else:
-                each.more += each.chunks / one.chunks * more
+                each.more += each.parts / one.parts * more
 
     def _plan_lockstep(self, one: Candidate) -> None:
         """Plan one program of all stages, unless the step has no such program."""

@@ -7,6 +7,7 @@ after   the plan of the step, whose array "w" lies half on one stage and half on
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -88,6 +89,29 @@ class InParts:
             source.name,
         )
         return _in_parts(source, bytecode, parts) if parts.is_cut else None
+
+    @property
+    def rows(self) -> frozenset[int]:
+        """How many those arrays have that are cut."""
+        stage = cast(Any, self.whole.program.stage)
+        types = _tree.tree_leaves(stage.args_info)
+        return frozenset(
+            type_.shape[parts.dim]
+            for type_, parts in zip(types, self.arrays.arguments, strict=True)
+            if parts.is_cut
+        )
+
+    @property
+    def row_bytes(self) -> float:
+        """Those of all arrays that are cut, as arguments and as results."""
+        stage = cast(Any, self.whole.program.stage)
+        sides = (stage.args_info, self.arrays.arguments), (stage.out_info, self.arrays.results)
+        return sum(
+            math.prod(type_.shape) * jax.dtypes.itemsize_bits(type_.dtype) / 8
+            for types, arrays in sides
+            for type_, parts in zip(_tree.tree_leaves(types), arrays, strict=True)
+            if parts.is_cut
+        )
 
     def plan(self, request: Request, plan_once: Callable[[Source, Request], Plan]) -> Plan:
         """Plan the parts, and read the plan as one of the whole.
@@ -174,7 +198,7 @@ def _whole_values(
             values[parts.numbers[0]],
             name=name,
             shape=tuple(type_.shape),
-            stage_cut=(parts.dim, len(parts.numbers)) if parts.is_cut else None,
+            stage_cut=(parts.dim, len(parts.places)) if parts.is_cut else None,
         )
         for name, type_, parts in zip(names, types, arrays, strict=True)
     )
@@ -187,7 +211,7 @@ def _has_loops(bytecode: bytes, name: str) -> bool:
     return any(op.name == "stablehlo.while" for op in operations_of(module.operation))
 
 
-@lru_cache(maxsize=2)
+@lru_cache(maxsize=8)
 def _cut(
     bytecode: bytes,
     in_stages: tuple[int, int],

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache, partial
+from functools import lru_cache
 from itertools import accumulate
 from typing import cast
 
@@ -112,8 +112,8 @@ class Known:
 
 
 _MORE = 4
-"""So many more parts on a stage are looked at than the last number whose stages wait less than
-those of fewer."""
+"""So many more numbers of parts on a stage are looked at behind the last one whose stages wait less
+than those of fewer."""
 _WAITS_LESS = 0.001
 """Share of a step by which stages wait less with more parts, so that still more are looked at."""
 
@@ -129,14 +129,19 @@ class StepTimes:
     def __init__(self) -> None:
         self._known: tuple[bytes, TimedStep] | None = None
         self._parts: dict[tuple[int, int, bool], Parts | None] = {}
+        self._cut: InParts | None = None
+        """The newest step, where loops over layers are cut."""
 
     def of(self, source: Source, request: Request) -> TimedStep:
-        """The step of a request, maybe in fewer micro-batches or more.
+        """The step of a request, maybe in fewer micro-batches or more, loops over layers cut for
+        stages of one part each.
 
         Raises:
             PlanError: Loops over layers cannot be cut for its stages, or it has no micro-batches.
         """
-        parts = InParts.of(source, request)
+        asked = cast(Pipeline, request.stages)
+        parts = InParts.of(source, replace(request, pipeline=replace(asked, chunks=1)))
+        self._cut = parts
         source = source if parts is None else parts.source
         is_kept = request.policy == "keep"
         bytecode = source.program.bytecode if is_kept else source.without_checkpoints
@@ -159,9 +164,33 @@ class StepTimes:
         """
         key = stages, chunks, is_exact
         if key not in self._parts:
-            found = parts_of(step, stages, chunks, PipelineStages.slack, is_exact=is_exact)
+            cut = self._cut if chunks > 1 else None
+            once = chunks if cut is None else 1
+            found = parts_of(step, stages, once, PipelineStages.slack, is_exact=is_exact)
+            if cut is not None:
+                is_equal = any(rows % (stages * chunks) == 0 for rows in cut.rows)
+                found = in_more_parts(found, chunks) if found and is_equal else None
             self._parts[key] = found
         return self._parts[key]
+
+    @property
+    def is_cut(self) -> bool:
+        """Are loops over layers of the newest step cut by their trips?"""
+        return self._cut is not None
+
+    def moving_seconds(self, stages: int, devices: int, link: Dim) -> float:
+        """Seconds to move rows of the newest step to the stages that work on them, and back, where
+        stages have several parts of the model.
+
+        Args:
+            stages: How many.
+            devices: Of one of them.
+            link: Between them.
+        """
+        if self._cut is None:
+            return 0.0
+        moved = self._cut.row_bytes / devices / stages * (1 - 1 / stages)
+        return 2 * (stages - 1) * link.latency.value + moved / link.bandwidth.value
 
     @staticmethod
     def _timed(source: Source, request: Request, bytecode: bytes) -> TimedStep:
@@ -173,6 +202,24 @@ class StepTimes:
         with module.context, mlir.Location.unknown():
             cluster = cast(Cluster, source.cluster)
             return TimedStep.of(module, request.micro_batch_count, cluster, "stage")
+
+
+def in_more_parts(parts: Parts, chunks: int) -> Parts:
+    """Stages of one part of the model each, whose loops over layers are cut further.
+
+    Layers are what all stages have alike; what some have besides is at their outer ends.
+
+    Args:
+        parts: Of the stages.
+        chunks: Parts of the model that each is to have.
+    """
+    layers, last = min(parts.seconds), len(parts.seconds) - 1
+    found: list[float] = []
+    for stage, seconds in enumerate(parts.seconds):
+        own = [layers / chunks] * chunks
+        own[-1 if stage == last else 0] += seconds - layers
+        found += own
+    return Parts(tuple(found), parts.bytes)
 
 
 def pipeline_bounds(source: Source, request: Request, times: StepTimes) -> PipelineBounds:
@@ -247,30 +294,38 @@ def seconds_by_chunks(
     step = times.of(source, request)
     stages, count = asked.stages, asked.micro_batches
     found: dict[int, Parts] = {}
-    best, least = 1, math.inf
+    least = math.inf
+    misses = 0
     for chunks in range(1, most + 1):
-        if chunks > best + _MORE:
+        if misses == _MORE:
             break
         parts = times.parts(step, stages, chunks, is_exact=False)
         if parts is None:
             continue
+        misses += 1
         found[chunks] = parts
         filled = filled_seconds(parts.seconds, stages, count)
         if filled < (1 - _WAITS_LESS) * least:
-            best, least = chunks, filled
-    known = partial(_seconds_of_parts, source, request, step, whole, ways, link, asked.rules)
+            misses, least = 0, filled
 
     def is_useful(parts: Parts) -> bool:
         slowest = max(sum(parts.seconds[stage::stages]) for stage in range(stages))
         return whole * slowest < useful * sum(parts.seconds)
 
-    told = {chunks: known(parts) for chunks, parts in found.items() if is_useful(parts)}
+    devices = cast(Cluster, source.cluster).num_devices
+    moving = times.moving_seconds(stages, devices, link)
+
+    def known(chunks: int, parts: Parts) -> float:
+        found = _seconds_of_parts(source, request, step, whole, ways, link, asked.rules, parts)
+        return found + (moving if chunks > 1 else 0.0)
+
+    told = {chunks: known(chunks, parts) for chunks, parts in found.items() if is_useful(parts)}
     exact = set[int]()
     while told and (fastest := min(told, key=lambda chunks: told[chunks])) not in exact:
         exact.add(fastest)
         parts = times.parts(step, stages, fastest)
         if parts is not None and is_useful(parts):
-            told[fastest] = known(parts)
+            told[fastest] = known(fastest, parts)
         else:
             del told[fastest]
     return told
@@ -304,7 +359,9 @@ def seconds_with_rules(
     parts = times.parts(step, asked.stages, asked.chunks)
     if parts is None:
         return alone
-    return _seconds_of_parts(source, request, step, whole, bounds.ways, link, rules, parts)
+    moving = times.moving_seconds(asked.stages, bounds.devices, link)
+    ways = bounds.ways
+    return moving + _seconds_of_parts(source, request, step, whole, ways, link, rules, parts)
 
 
 def _seconds_of_parts(

@@ -58,6 +58,8 @@ class Candidate:
     share: float
     """Seconds of a step, over those of one stage that does all."""
     chunks: int = 1
+    are_parts_equal: bool = False
+    """Are parts of the model on a stage those of a loop over layers, cut by its trips?"""
     more: float = 0.0
     """Seconds that others of as many micro-batches took besides what was expected."""
 
@@ -68,8 +70,8 @@ class Candidate:
 
     @property
     def parts(self) -> int:
-        """How many the model is cut into."""
-        return self.stages * self.chunks
+        """How many the model is cut into; equal ones on a stage count as one."""
+        return self.stages * (1 if self.are_parts_equal else self.chunks)
 
     def is_refused_with(self, other: Candidate) -> bool:
         """Has one no such stages where the other has none?"""
@@ -180,6 +182,7 @@ class Looks:
         """Search with so many stages, with more micro-batches and with fewer while that pays."""
         stages, counts, first = look.stages, look.counts, look.first
         source, bounds = look.source, look.bounds
+        are_equal = self.times.is_cut
         fastest = math.inf
         """With the number of micro-batches that was looked at first."""
         for numbers in (counts[first:], counts[:first][::-1]):
@@ -204,7 +207,7 @@ class Looks:
                     return
                 bounds = bounds.with_known(count, Known(whole.seconds, whole.is_held_back))
                 found = [
-                    Candidate(stages, count, source, bounds, whole, share, chunks)
+                    Candidate(stages, count, source, bounds, whole, share, chunks, are_equal)
                     for chunks, share in shares.items()
                 ]
                 self.candidates += found

@@ -32,7 +32,10 @@ def placed(plan: Plan, arguments: Any) -> Any:
         if not isinstance(leaf, jax.Array | np.ndarray):
             continue
         array = cast(Any, leaf)
-        have = f"{array.dtype}{list(array.shape)}"
+        dtype = array.dtype
+        if isinstance(leaf, np.ndarray):  # JAX takes 64 bits as 32 where they are not enabled
+            dtype = jax.dtypes.canonicalize_dtype(dtype)
+        have = f"{dtype}{list(array.shape)}"
         if have != f"{value.dtype}{list(value.shape)}":
             raise PlanError(
                 f"plan of {plan.name}: {value.name} is {value.dtype}{list(value.shape)} in it, but"

@@ -23,6 +23,7 @@ from autoshard.ir.lowering import uses_shardy
 from autoshard.pipeline.array_parts import joined_sharding, sharding_over_all
 from autoshard.pipeline.options import Pipeline
 from autoshard.pipeline.order import StagedStep, fastest_within, staged_steps
+from autoshard.pipeline.row_moves import MovedRow
 from autoshard.pipeline.staged_verification import StagedVerification, verify_staged_step
 from autoshard.pipeline.task_prices import Machinery
 from autoshard.pipeline.transfers import processes_of
@@ -222,7 +223,14 @@ class PlannedPipeline:
         """The same pipeline, whose arguments and results are parts of the user's arrays."""
         staging = replace(self.staging, arrays=arrays)
         arguments, results = _stages_of_arrays(staging, self.step)
-        return replace(self, staging=staging, argument_stages=arguments, result_stages=results)
+        return replace(
+            self,
+            staging=staging,
+            step=_with_moves(staging, self.step),
+            by_rule=tuple(_with_moves(staging, step) for step in self.by_rule),
+            argument_stages=arguments,
+            result_stages=results,
+        )
 
     def __repr__(self) -> str:
         """One line."""
@@ -261,9 +269,30 @@ def _stages_of_arrays(
     ]
     results = [program.stage_of[value] for value in program.results]
     return (
-        tuple(parts.stages or (arguments[parts.numbers[0]],) for parts in arrays.arguments),
-        tuple(parts.stages or (results[parts.numbers[0]],) for parts in arrays.results),
+        tuple(parts.places or (arguments[parts.numbers[0]],) for parts in arrays.arguments),
+        tuple(parts.places or (results[parts.numbers[0]],) for parts in arrays.results),
     )
+
+
+def _with_moves(staging: Staging, step: StagedStep) -> StagedStep:
+    """A step that moves rows of arrays to the stages that work on them, and back."""
+    arrays, places = staging.arrays, staging.places
+    arguments = [
+        MovedRow(at, home, stage)
+        for parts in arrays.arguments
+        if parts.is_moved
+        for number, home, stage in zip(parts.numbers, parts.homes, parts.stages, strict=True)
+        if (at := places[number]) is not None
+    ]
+    results = [
+        MovedRow(*one)
+        for parts in arrays.results
+        if parts.is_moved
+        for one in zip(parts.numbers, parts.homes, parts.stages, strict=True)
+    ]
+    if not arguments and not results:
+        return step
+    return step.with_moves(arguments, results, staging.cluster.dims[0])
 
 
 def planned_pipeline(module: mlir.Module, staging: Staging, machine: Machine) -> PlannedPipeline:
@@ -286,6 +315,7 @@ def planned_pipeline(module: mlir.Module, staging: Staging, machine: Machine) ->
         if at is not None and is_donated
     }
     steps = staged_steps(module, asked, Machinery(stage, whole, staging.overlap), given_up)
+    steps = tuple(_with_moves(staging, step) for step in steps)
     step = fastest_within(steps, math.inf)
     machines = machines_of(machine, stage, whole, asked.stages)
     successors = frozenset(replaced_arguments(main_function(module)))

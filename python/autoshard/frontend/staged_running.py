@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -16,6 +16,7 @@ from autoshard.frontend.planned_pipeline import PlannedPipeline
 from autoshard.ir.lowering import callbacks_of, constants_of
 from autoshard.pipeline.array_parts import joined, parts_of
 from autoshard.pipeline.modules import ExportForm
+from autoshard.pipeline.row_moves import MovedArray, RowMover
 from autoshard.pipeline.running import Settings, StagedRun
 from autoshard.pipeline.transfers import without_parts
 from autoshard.rewrites.layer_loops.parts import ArrayParts
@@ -55,26 +56,36 @@ def staged_program(source: Source, plan: Plan, form: ExportForm) -> Callable[...
     arguments = _Arrays.of(plan.arguments, arrays.arguments, pipeline.argument_stages, pipeline)
     results = _Arrays.of(plan.results, arrays.results, pipeline.result_stages, pipeline)
     in_shardings = plan.named_shardings[0]
+    leaving = RowMover(arguments.moved(program.kept), pipeline.meshes, is_result=False)
+    returning = RowMover(results.moved(range(len(plan.results))), pipeline.meshes, is_result=True)
 
     def call(*args: Any, **kwargs: Any) -> Any:
         leaves = _tree.tree_leaves((args, kwargs))
-        given: list[Any] = []
+        given: dict[int, list[Any]] = {}
         cut: list[tuple[Any, list[Any]]] = []
         for number in program.kept:
             leaf = _placed(leaves[number], infos[number].dtype, in_shardings[number])
-            parts = arguments.parts(number, leaf)
-            given += parts
-            if len(parts) > 1:
-                cut.append((leaf, parts))
-        placed = [_at(part, sharding) for part, sharding in zip(given, own, strict=True)]
+            given[number] = arguments.blocks(number, leaf)
+            if arguments.arrays[number].is_cut:
+                cut.append((leaf, given[number]))
+        moved = leaving.apart({number: given[number] for number in leaving.arrays})
+        for number in moved:
+            if infos[number].donated:
+                for block in given[number]:
+                    block.delete()
+        parts = [part for number, its in given.items() for part in moved.get(number, its)]
+        del moved
+        placed = [_at(part, sharding) for part, sharding in zip(parts, own, strict=True)]
+        del parts
         made = run([*constants, *placed])
-        for leaf, parts in cut:
-            if all(part.is_deleted() for part in parts):  # donated: they are its memory
+        for leaf, blocks in cut:
+            if all(block.is_deleted() for block in blocks):  # donated: they are its memory
                 leaf.delete()
+        back = returning.together({n: results.parts(n, made) for n in returning.arrays})
         return _tree.tree_unflatten(
             plan.out_tree,
             [
-                results.whole(number, made, sharding)
+                results.whole(number, back.get(number) or results.parts(number, made), sharding)
                 for number, sharding in enumerate(out_shardings)
             ],
         )
@@ -89,7 +100,7 @@ class _Arrays:
     values: Sequence[PlannedValue]
     arrays: Sequence[ArrayParts]
     shardings: Sequence[Sequence[jax.sharding.NamedSharding]]
-    """By array: those of its parts."""
+    """By array: those of its blocks, each all parts that lie on a stage."""
 
     @staticmethod
     def of(
@@ -106,20 +117,34 @@ class _Arrays:
         ]
         return _Arrays(values, arrays, shardings)
 
-    def parts(self, number: int, array: Any) -> list[Any]:
-        """An array of the user as the program takes it."""
+    def moved(self, numbers: Iterable[int]) -> dict[int, MovedArray]:
+        """Those of which parts lie elsewhere than on the stages that work on them."""
+        return {
+            number: MovedArray(
+                self.arrays[number].part_shape(self.values[number].shape),
+                jax.dtypes.canonicalize_dtype(self.values[number].dtype),
+                self.arrays[number],
+                self.values[number].named_sharding,
+            )
+            for number in numbers
+            if self.arrays[number].is_moved
+        }
+
+    def blocks(self, number: int, array: Any) -> list[Any]:
+        """What lies on each stage of an array of the user."""
         if not self.arrays[number].is_cut:
             return [array]
         return parts_of(array, self.values[number].part_shape, self.shardings[number])
 
-    def whole(self, number: int, made: Sequence[Any], sharding: Any) -> Any:
-        """An array of the user, of what the program made."""
-        parts = self.arrays[number]
-        if not parts.is_cut:
-            return _at(made[parts.numbers[0]], sharding)
-        found = [
-            _at(made[n], at) for n, at in zip(parts.numbers, self.shardings[number], strict=True)
-        ]
+    def parts(self, number: int, made: Sequence[Any]) -> list[Any]:
+        """An array of the user as the program made it."""
+        return [made[at] for at in self.arrays[number].numbers]
+
+    def whole(self, number: int, blocks: Sequence[Any], sharding: Any) -> Any:
+        """An array of the user, of what lies on each stage."""
+        if not self.arrays[number].is_cut:
+            return _at(blocks[0], sharding)
+        found = [_at(one, at) for one, at in zip(blocks, self.shardings[number], strict=True)]
         return joined(found, self.values[number].shape, sharding)
 
 

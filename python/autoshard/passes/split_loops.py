@@ -37,6 +37,10 @@ class SplitLoops(Pass):
     cluster: str = ""
     """By whose chip ops are timed, h100:4x8 or a TOML file; must be given."""
 
+    chunks: int = 1
+    """Parts of the model on each stage, as of autoshard-pipeline-stages: as many parts of a loop at
+    most, equally many on each stage."""
+
     batch: tuple[str | int, ...] = ()
     """Arguments that hold examples, which are not cut, by name or number from 0; none: found by
     structure."""
@@ -48,9 +52,10 @@ class SplitLoops(Pass):
     def __post_init__(self) -> None:
         object.__setattr__(self, "batch", tuple(map(str, self.batch)))
         super().__post_init__()
-        if self.stages < 1 or self.slack < 1:
+        if self.stages < 1 or self.slack < 1 or self.chunks < 1:
             raise PassOptionError(
-                f"{self.name}: stages={self.stages} slack={self.slack}: expected 1 or more."
+                f"{self.name}: stages={self.stages} chunks={self.chunks} slack={self.slack}:"
+                " expected 1 or more."
             )
         if self.stages > 1 and not self.cluster:
             raise no_cluster(self.name)
@@ -66,4 +71,4 @@ class SplitLoops(Pass):
             else:
                 batch = batch_by_structure(module, main)
             cluster = Cluster.of(self.cluster)
-            cut_layer_loops(module, self.stages, cluster, batch, self.slack)
+            cut_layer_loops(module, self.stages, cluster, batch, self.slack, self.chunks)

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from autoshard.cluster import Cluster
+from autoshard.cluster.topology import Dim
 from autoshard.ir import mlir, new_context, parse_bytes, print_module
 from autoshard.ir.garbage import no_collection
 from autoshard.pipeline.donations import Donated, Donations, donations_of
 from autoshard.pipeline.flights import in_flight_bytes
 from autoshard.pipeline.modules import TaskModules, copy_of, donate, task_module
 from autoshard.pipeline.options import Pipeline
+from autoshard.pipeline.row_moves import MovedRow, RowMoves
 from autoshard.pipeline.task_prices import Machinery, TaskCost, TaskPrices
 from autoshard.pipeline.values import StageValue, held_bytes, signature, values_of
 from autoshard.planned.given_plan import cost_of_module
@@ -52,6 +54,8 @@ class StagedStep:
     sent_seconds: Mapping[int, float]
     """Seconds to send each of its values that is sent, to another stage."""
     donated: Donated
+    moves: RowMoves = field(default_factory=RowMoves)
+    """What moving rows costs that lie elsewhere between steps."""
 
     @cached_property
     def donations(self) -> Donations:
@@ -63,7 +67,7 @@ class StagedStep:
         """Seconds of a step: before the loop, the schedule, behind the loop."""
         program = self.program
         around = self._around(program.before) + self._around(program.after)
-        return around + self.schedule.seconds
+        return around + self.schedule.seconds + self.moves.seconds
 
     def _around(self, steps: Sequence[Step]) -> float:
         """Seconds of the longest way through steps outside of the loop."""
@@ -94,7 +98,10 @@ class StagedStep:
         for task in self.program.tasks:
             peak = self.kept_bytes[task.name] + costs[task.name].transient_bytes
             found[task.stage] = max(found[task.stage], peak)
-        return tuple(found)
+        if not self.moves.moving_bytes:
+            return tuple(found)
+        sides = zip(found, self.moves.kept_bytes, self.moves.moving_bytes, strict=True)
+        return tuple(max(peak + kept, moving) for peak, kept, moving in sides)
 
     @cached_property
     def kept_bytes(self) -> Mapping[str, float]:
@@ -131,6 +138,36 @@ class StagedStep:
         for value in values:
             found[self.program.stage_of[value]] += self.values[value].local_bytes
         return found
+
+    def with_moves(
+        self, arguments: Sequence[MovedRow], results: Sequence[MovedRow], link: Dim
+    ) -> StagedStep:
+        """The same, whose rows lie elsewhere between steps.
+
+        Args:
+            arguments: Parts of arrays, each an argument of ``main``, that may lie elsewhere.
+            results: Likewise.
+            link: Between stages.
+        """
+        if all(one.home == one.stage for one in (*arguments, *results)):
+            return self if self.moves == RowMoves() else replace(self, moves=RowMoves())
+        program, values = self.program, self.values
+        seconds, kept, moving = 0.0, [0.0] * program.stages, [0.0] * program.stages
+        for rows, of_main in ((arguments, program.arguments), (results, program.results)):
+            held = self._bytes_by_stage(of_main)
+            sent, taken = [0.0] * program.stages, [0.0] * program.stages
+            for one in rows:
+                size = values[of_main[one.number]].local_bytes
+                held[one.home] += 2 * size
+                if one.home != one.stage:
+                    sent[one.home] += size
+                    taken[one.stage] += size
+                if of_main is program.arguments and one.number not in self.donated:
+                    kept[one.home] += size
+            ways = program.stages - 1
+            seconds += ways * link.latency.value + max(*sent, *taken) / link.bandwidth.value
+            moving = list(map(max, moving, held))
+        return replace(self, moves=RowMoves(seconds, tuple(kept), tuple(moving)))
 
     def held_bytes(self, name: str) -> float:
         """Bytes on one device of what a task takes and gives; a donated argument counts once."""

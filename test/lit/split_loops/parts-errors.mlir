@@ -4,7 +4,7 @@
 
 // CLUSTER: error: autoshard-split-loops: no cluster is given
 // BATCH:   error: autoshard-split-loops: no argument is called y
-// STAGES:  error: autoshard-split-loops: stages=0 slack=1.05: expected 1 or more
+// STAGES:  error: autoshard-split-loops: stages=0 chunks=1 slack=1.05: expected 1 or more
 func.func public @main(%x: tensor<8x4xf32> loc("x")) -> tensor<8x4xf32> {
   return %x : tensor<8x4xf32>
 }

@@ -18,6 +18,7 @@ from autoshard.frontend.pipeline_bounds import (
     PipelineBounds,
     StepTimes,
     filled_seconds,
+    in_more_parts,
     interleaved_seconds,
     pipeline_bounds,
     seconds_by_chunks,
@@ -42,10 +43,27 @@ def step(params: Any, x: Any) -> Any:
     return jax.tree.map(lambda p, g: p - g, params, jax.grad(loss)(params))
 
 
-def source_and_request(stages: int, count: int, chunks: int = 1) -> tuple[Any, Request]:
-    given = [jax.ShapeDtypeStruct((WIDTH, WIDTH), jnp.float32)] * LAYERS
+def scanned(weights: Any, x: Any) -> Any:
+    def loss(weights: Any) -> Any:
+        return (jax.lax.scan(lambda h, w: (jnp.tanh(h @ w), None), x, weights)[0] ** 2).sum()
+
+    return weights - jax.grad(loss)(weights)
+
+
+def told_by(parts: Any) -> Any:
+    """Times of steps that have such parts, and no loops."""
+    step = SimpleNamespace(micro_batches=16)
+    return SimpleNamespace(of=lambda *_: step, parts=parts, moving_seconds=lambda *_: 0.0)
+
+
+def source_and_request(
+    stages: int, count: int, chunks: int = 1, fn: Any = step
+) -> tuple[Any, Request]:
+    given: Any = [jax.ShapeDtypeStruct((WIDTH, WIDTH), jnp.float32)] * LAYERS
+    if fn is scanned:
+        given = jax.ShapeDtypeStruct((LAYERS, WIDTH, WIDTH), jnp.float32)
     x = jax.ShapeDtypeStruct((BATCH, WIDTH), jnp.float32)
-    traced = traced_for(step, ((given, x), {}), static=(None, None), donate=(0, None))
+    traced = traced_for(fn, ((given, x), {}), static=(None, None), donate=(0, None))
     pipeline = autoshard.Pipeline(stages, count, chunks=chunks)
     request = Request(cluster="h100:8", pipeline=pipeline, micro_batches=count, batch_argnums=1)
     return traced.source(request), request
@@ -132,7 +150,7 @@ def test_parts_far_finer_than_the_last_that_wait_less_are_not_looked_at(
         return Parts((first / count, *[1 / count] * (stages * count - 1)), 0.0)
 
     source, request = source_and_request(4, 16, chunks=2)
-    times: Any = SimpleNamespace(of=lambda *_: SimpleNamespace(micro_batches=16), parts=parts)
+    times = told_by(parts)
     link = Cluster.parse("h100:8").dims[0]
     found = seconds_by_chunks(source, request, 40, 1.0, WAYS, link, times)
     assert max(found) == most
@@ -148,12 +166,31 @@ def test_the_fastest_number_of_parts_is_cut_exactly_and_no_other() -> None:
         return Parts((slowest / count, *seconds[1:]), 0.0)
 
     source, request = source_and_request(4, 16, chunks=2)
-    times: Any = SimpleNamespace(of=lambda *_: SimpleNamespace(micro_batches=16), parts=parts)
+    times = told_by(parts)
     free = Cluster.parse("h100:8").dims[0]
     free = replace(free, bandwidth=Constant(1e18, "a test"), latency=Constant(1e-12, "a test"))
     found = seconds_by_chunks(source, request, 4, 1.0, WAYS, free, times)
     assert exact == {1: False, 2: False, 3: True, 4: True}
     assert min(found, key=lambda count: found[count]) == 3
+
+
+def test_loops_over_layers_are_cut_into_equal_parts_beside_what_ends_have_besides() -> None:
+    found = in_more_parts(Parts((5.0, 4.0, 7.0), 8.0), 2)
+    assert found == Parts((3.0, 2.0, 2.0, 2.0, 2.0, 5.0), 8.0)
+
+
+def test_of_loops_over_layers_only_numbers_of_parts_are_looked_at_by_which_they_fall() -> None:
+    source, request = source_and_request(2, 8, chunks=2, fn=scanned)
+    link = Cluster.parse("h100:8").dims[0]
+    times = StepTimes()
+    found = seconds_by_chunks(source, request, 6, 4.0, WAYS, link, times)
+    assert times.is_cut
+    assert set(found) == {1, 2, 3, 6}, "twelve layers on two stages"
+    assert 0 < times.moving_seconds(2, 4, link) < min(found.values())
+    slow = replace(link, bandwidth=Constant(1e6, "a test"))
+    moving = times.moving_seconds(2, 4, slow)
+    size = 2 * LAYERS * WIDTH * WIDTH * 4  # an argument and a result
+    assert moving == pytest.approx(2 * link.latency.value + size / 4 / 2 / 2 / 1e6)
 
 
 def test_a_slow_link_between_stages_speaks_against_several_parts() -> None:

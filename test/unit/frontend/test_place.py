@@ -28,6 +28,14 @@ def test_arrays_are_placed_and_all_else_is_passed_on():
     assert again[0]["x"].sharding == tree["x"].sharding
 
 
+def test_sixty_four_bits_of_numpy_are_placed_as_a_call_takes_them():
+    numbers = np.arange(8)
+    plan = autoshard.plan(jnp.take, X, numbers, cluster="cpu:8")
+    assert plan.place(X, numbers)[1].dtype == np.int32
+    with pytest.raises(autoshard.PlanError, match=r"int32\[8\] in it, but float32\[8\]"):
+        plan.place(X, numbers.astype(np.float64))
+
+
 def test_other_arguments_are_refused():
     plan = autoshard.plan(jnp.matmul, X, X.T, cluster="cpu:8")
     with pytest.raises(autoshard.PlanError, match="for 2 arrays, here are 1"):

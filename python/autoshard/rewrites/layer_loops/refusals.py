@@ -9,44 +9,44 @@ from autoshard.rewrites.recomputation.loops import maker_of
 
 
 def too_large(
-    op: mlir.Operation, share: float, stages: int, trips: int, parts: int | None
+    op: mlir.Operation, share: float, asked: tuple[int, int], trips: int, parts: int | None
 ) -> PlanError:
     """A loop over layers that takes too large a share of the step.
 
     Args:
         op: The loop.
         share: Of the step, that one part of the loop takes.
-        stages: How many there are.
+        asked: How many stages there are, and parts of the model on each.
         trips: Of the loop.
         parts: Into how many parts it is cut; None: no loops are, as they do not fill the stages.
     """
+    stages, chunks = asked
+    said, each, unit = f"stages={stages}", "one a stage", "stage"
+    way_out, percent = "a number of stages that fits", f"{100 * share:.0f}"
+    if chunks > 1:
+        said, each, unit = f"{said} chunks={chunks}", f"{chunks} a stage", "part"
+        way_out = "stages and chunks that fit"
     return PlanError(
-        f"stages={stages}: a loop over layers is cut by its trips into equal parts, one a stage,"
-        f" and {_why_so_few(stages, trips, parts)}: one stage would have {100 * share:.0f} % of the"
-        " step. Give a number of stages that fits, or unroll the loop (jax.lax.scan: unroll=True,"
-        " or a for loop over layers).",
+        f"{said}: a loop over layers is cut by its trips into equal parts, {each}, and"
+        f" {_why_so_few(stages, chunks, trips, parts)}: one {unit} would have {percent} % of"
+        f" the step. Give {way_out}, or unroll the loop (jax.lax.scan: unroll=True, or a for loop"
+        " over layers).",
         place(op.location),
     )
 
 
-def in_chunks(op: mlir.Operation, chunks: int) -> PlanError:
-    """A loop over layers that would have to be cut for several parts of the model a stage."""
-    return PlanError(
-        f"chunks={chunks}: a loop over layers would be cut by its trips, and each stage would have"
-        " rows of its arrays that are not next to each other, which no array of JAX can. Leave"
-        " chunks out, or unroll the loop (jax.lax.scan: unroll=True, or a for loop over layers,"
-        " each with weights of its own).",
-        place(op.location),
-    )
-
-
-def _why_so_few(stages: int, trips: int, parts: int | None) -> str:
+def _why_so_few(stages: int, chunks: int, trips: int, parts: int | None) -> str:
     if trips == 1:
         return "this one has one trip and cannot be cut"
     fitting = [count for count in range(2, trips + 1) if trips % count == 0]
-    if parts is not None and any(parts < count <= stages for count in fitting):
+    unit = "stage" if chunks == 1 else "part"
+    if chunks > 1:
+        fitting = [count for count in fitting if count <= stages or count % stages == 0]
+    if parts is not None and any(parts < count <= stages * chunks for count in fitting):
         said = f"is in {parts} parts" if parts > 1 else "is not cut"
-        return f"this one of {trips} trips {said}, as what is around it takes the other stages"
+        return f"this one of {trips} trips {said}, as what is around it takes the other {unit}s"
+    if not fitting:
+        return f"{trips} trips fall on no such stages equally"
     return f"{trips} trips fall into {', '.join(map(str, fitting))} of them only"
 
 

@@ -56,15 +56,20 @@ def shares_of(values: RowValues, seconds: Sequence[float], groups: Sequence[int]
 
 
 def parts_of_groups(
-    values: RowValues, shares: Sequence[Share], stages: int, slack: float
+    values: RowValues, shares: Sequence[Share], stages: int, chunks: int, slack: float
 ) -> Mapping[int, RowParts]:
-    """The parts of each group of loops that is cut."""
+    """The parts of each group of loops that is cut.
+
+    No stage has more parts of the same rows than another one.
+    """
+    parts = stages * chunks
+    counts = [n for n in range(1, parts + 1) if n <= stages or n % stages == 0]
     divisors = [
-        [n for n in range(1, stages + 1) if share.trips % n == 0] if share.group is not None else []
+        [n for n in counts if share.trips % n == 0] if share.group is not None else []
         for share in shares
     ]
     found = _core.loop_shares(
-        [share.seconds for share in shares], divisors, stages=stages, slack=slack
+        [share.seconds for share in shares], divisors, stages=parts, slack=slack
     )
     cut: dict[int, RowParts] = {}
     groups = [share.group for share in shares if share.group is not None]
@@ -73,7 +78,7 @@ def parts_of_groups(
             continue
         on = tuple(range(at.first_stage, at.first_stage + at.parts))
         first = values.loops_of(group)[0]
-        cut[group] = RowParts(on[::-1] if values.loops[first].is_downwards else on)
+        cut[group] = RowParts(on[::-1] if values.loops[first].is_downwards else on, stages)
     return cut
 
 

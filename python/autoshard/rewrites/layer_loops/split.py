@@ -15,7 +15,7 @@ from autoshard.planned.op_seconds import block_seconds, op_seconds
 from autoshard.planned.write import populate_rules, remove_rules
 from autoshard.rewrites.layer_loops.loops import LayerLoop, layer_loop
 from autoshard.rewrites.layer_loops.parts import ProgramParts, RowParts
-from autoshard.rewrites.layer_loops.refusals import in_chunks, too_large
+from autoshard.rewrites.layer_loops.refusals import too_large
 from autoshard.rewrites.layer_loops.rows import RowValues
 from autoshard.rewrites.layer_loops.shares import Share, parts_of_groups, shares_of
 from autoshard.rewrites.layer_loops.write import write_parts
@@ -45,14 +45,13 @@ def cut_layer_loops(
         cluster: By whose chip ops are timed.
         batch: Numbers of the arguments of ``main`` that hold the batch, which are not cut.
         slack: Times the least seconds of the slowest stage that it may take for fewer parts.
-        chunks: Parts of the model on each stage. With more than one no loop is cut.
+        chunks: Parts of the model on each stage; loops have the numbers of their parts as marks.
 
     Returns:
         Where the arguments and results of ``main`` are.
 
     Raises:
-        PlanError: The trips of a loop that is too much for one stage do not fall equally on more,
-            or stages have several parts of the model.
+        PlanError: The trips of a loop that is too much for one stage do not fall equally on more.
     """
     operations = operations_of(module.operation)
     if not any(op.name == "stablehlo.while" for op in operations) or any(
@@ -77,11 +76,8 @@ def cut_layer_loops(
         remove_rules(module)
     groups = argument_groups(values, block)
     shares = shares_of(values, seconds, groups)
-    cut = parts_of_groups(values, shares, stages * chunks, slack)
-    if cut and chunks > 1:
-        first = min(number for group in cut for number in values.loops_of(group))
-        raise in_chunks(values.ops[first], chunks)
-    _check_shares(values, shares, cut, stages * chunks)
+    cut = parts_of_groups(values, shares, stages, chunks, slack)
+    _check_shares(values, shares, cut, stages, chunks)
     if not cut:
         return _as_it_is(main)
     return write_parts(module, main, values, cut, _early(ops, frozen))
@@ -137,7 +133,11 @@ def _early(
 
 
 def _check_shares(
-    values: RowValues, shares: Sequence[Share], cut: Mapping[int, RowParts], stages: int
+    values: RowValues,
+    shares: Sequence[Share],
+    cut: Mapping[int, RowParts],
+    stages: int,
+    chunks: int,
 ) -> None:
     """Raise where a part of a group of loops is too much for a stage.
 
@@ -149,8 +149,9 @@ def _check_shares(
             continue
         parts = cut[share.group].count if share.group in cut else 1
         its = share.seconds / parts
-        if its * stages > _MOST * whole:
+        if its * stages * chunks > _MOST * whole:
             first = values.loops_of(share.group)[0]
+            asked = stages, chunks
             raise too_large(
-                values.ops[first], its / whole, stages, share.trips, parts if cut else None
+                values.ops[first], its / whole, asked, share.trips, parts if cut else None
             )

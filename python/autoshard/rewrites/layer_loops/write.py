@@ -249,7 +249,7 @@ class PartsWriter:
                 one.attributes["value"] = mlir.DenseElementsAttr.get_splat(type_, splat)
             resize_attributes(one)
             if self.early(op):
-                _say_stage(one, parts.stages[part])
+                _say_stage(one, parts.marks[part])
             made.append(one)
         for number, result in enumerate(op.results):
             own = [one.results[number] for one in made]
@@ -303,7 +303,7 @@ class PartsWriter:
                 for slot, value in enumerate(carried)
             ]
             made = loop_part(loop, given, count, self.where, part * (loop.trips // count))
-            _say_stage(made, parts.stages[row_part])
+            _say_stage(made, parts.marks[row_part])
             carried = [
                 value if slot in same else made.results[slot] for slot, value in enumerate(carried)
             ]

@@ -65,7 +65,7 @@ def into_one_stage(module: mlir.Module, stages: int, batch: Sequence[int]) -> Pr
         first = values.loops[values.loops_of(group)[0]]
         if first.trips % stages:
             raise _unequal(first, stages)
-        cut[group] = RowParts(tuple(range(stages)))
+        cut[group] = RowParts(tuple(range(stages)), stages)
     if not cut:
         raise _no_layers(ops, stages)
     parts = _StageWriter(module, main, values, cut).write()
