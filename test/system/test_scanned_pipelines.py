@@ -88,6 +88,26 @@ def test_what_is_not_donated_is_kept_and_a_saved_plan_runs_alike(
     jax.tree.map(np.testing.assert_array_equal, found, right)
 
 
+@pytest.mark.parametrize(("stages", "chunks"), [(2, 1), (4, 1), (2, 2)])
+def test_two_scans_of_as_many_layers_are_cut_apart(stages: int, chunks: int) -> None:
+    """Though both read the same zeros, and the same numbers of an optimizer."""
+
+    def forward(params: Any, hidden: jax.Array) -> jax.Array:
+        return recomputed({"layers": params["more"]}, scanned(params, hidden))
+
+    (params, _), batch = arguments()
+    params["more"] = stacked(seed=3)
+    carried = (params, jax.tree.map(np.zeros_like, params))
+    step = network(forward)
+    run = pipelined(step, stages, 4, chunks=chunks, donate_argnums=0)
+    plan = run.plan(carried, batch)
+    on = [stages for stages in plan.pipeline.argument_stages if len(stages) > 1]
+    if chunks == 1:
+        assert on == ([(0, 1), (2, 3)] * 2 if stages == 4 else [])
+    found, right = run(*plan.place(carried, batch)), jax.jit(step)(carried, batch)
+    jax.tree.map(np.testing.assert_array_equal, found, right)
+
+
 def test_moving_rows_takes_seconds_and_memory() -> None:
     """Both stages have one of two layers of each array elsewhere, in parts as large as a layer."""
     step, (carried, batch) = network(scanned), arguments()

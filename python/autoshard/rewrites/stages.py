@@ -361,6 +361,11 @@ def _refusal(
             f" forward, and each of {stages * chunks} parts needs one. Give {fewer}, or unroll"
             " loops over layers."
         )
+    if why == WhyNoStages.MARKS and not has_marks:
+        return PlanError(
+            f"{parts}: loops over layers are cut by their trips into equal parts, and leave a"
+            f" {unit} nothing to do. Give other numbers of stages or chunks, or unroll loops."
+        )
     if why == WhyNoStages.MARKS:
         return PlanError(
             f"{parts}: the marks of autoshard.pipeline_stage leave a {unit} nothing to do. Mark"

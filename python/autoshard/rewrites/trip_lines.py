@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from autoshard.ir import mlir
 from autoshard.ir.attributes import constant_integers
+from autoshard.ir.reading import shape_of
+from autoshard.rewrites.counted_indices import counted_dim
 from autoshard.rewrites.recomputation.loops import body_of, maker_of, yielded_of
 
 
@@ -16,8 +18,10 @@ def trip_line(loop: mlir.Operation, value: mlir.Value) -> tuple[int, int] | None
     if op.name == "stablehlo.constant":
         values = constant_integers(op)
         return (0, int(values[0])) if values is not None and len(values) == 1 else None
-    if op.name == "stablehlo.convert":
+    if op.name in ("stablehlo.convert", "stablehlo.reshape"):
         return trip_line(loop, op.operands[0])
+    if op.name == "stablehlo.dynamic_slice":
+        return _row_of_numbers(loop, op)
     if op.name == "stablehlo.select" and _is_never_negative(loop, op):
         return trip_line(loop, op.operands[2])
     if op.name not in ("stablehlo.add", "stablehlo.subtract"):
@@ -27,6 +31,14 @@ def trip_line(loop: mlir.Operation, value: mlir.Value) -> tuple[int, int] | None
         return None
     sign = 1 if op.name == "stablehlo.add" else -1
     return left[0] + sign * right[0], left[1] + sign * right[1]
+
+
+def _row_of_numbers(loop: mlir.Operation, taken: mlir.Operation) -> tuple[int, int] | None:
+    """A row of an array in which each element is its own place, as ``jnp.arange`` makes it."""
+    array, *starts = taken.operands
+    if len(starts) != 1 or tuple(shape_of(taken.results[0])) != (1,) or counted_dim(array) != 0:
+        return None
+    return trip_line(loop, starts[0])
 
 
 def _is_never_negative(loop: mlir.Operation, select: mlir.Operation) -> bool:

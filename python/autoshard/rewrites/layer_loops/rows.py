@@ -24,6 +24,7 @@ _SIZED = (
     "stablehlo.convolution",
     "stablehlo.custom_call",
     "stablehlo.composite",
+    "stablehlo.constant",
     "stablehlo.iota",
     "stablehlo.reduce_window",
     "stablehlo.scatter",
@@ -105,8 +106,12 @@ class RowValues:
         return None if found is None else Rows(found.dim, self.group(found.group))
 
     def _label(self, value: mlir.Value, dim: int, group: int) -> None:
-        """Say that a value has rows; where it has others already these stay."""
-        if value in self.frozen:
+        """Say that a value has rows; where it has others already these stay.
+
+        Equal elements have none: the same zeros may stand for rows of several groups.
+        """
+        maker = self._makers.get(value)
+        if value in self.frozen or (maker is not None and is_filler(self.ops[maker])):
             return
         found = self.rows.get(value)
         if found is None:
@@ -145,15 +150,19 @@ class RowValues:
                 self._label(each, dim, rows.group)
 
 
+def is_filler(op: mlir.Operation) -> bool:
+    """Does an op make equal elements, so that each reader can have as many as it needs?"""
+    if op.name == "stablehlo.broadcast_in_dim":
+        return not mlir.RankedTensorType(op.operands[0].type).rank
+    return splat_of(op) is not None
+
+
 def row_op(op: mlir.Operation, value: mlir.Value, rows: Rows, trips: int) -> RowOp | None:
     """How an op works by the rows of a value that it reads or makes; None: it does not."""
     if kind_of(op) == CutKind.IDENTITY:
         if len(op.operands) != 1 or len(op.results) != 1:
             return None
         return RowOp(rows.group, (rows.dim,), (rows.dim,))
-    if op.name == "stablehlo.constant":
-        is_splat = splat_of(op) is not None
-        return RowOp(rows.group, (), (rows.dim,)) if is_splat else None
     if op.name in _SIZED or (len(op.regions) and op.name not in _WITH_BODIES):
         return None
     rule = factors_of(op)

@@ -11,7 +11,7 @@ from autoshard.ir.boundary import attributes_at
 from autoshard.ir.constants import constant, splat_of
 from autoshard.rewrites.layer_loops.loops import LayerLoop
 from autoshard.rewrites.layer_loops.parts import ArrayParts, ProgramParts, RowParts, part_shape
-from autoshard.rewrites.layer_loops.rows import RowOp, Rows, RowValues
+from autoshard.rewrites.layer_loops.rows import RowOp, Rows, RowValues, is_filler
 from autoshard.rewrites.micro_batches.resize import resize_attributes
 from autoshard.rewrites.recomputation.loops import body_of, invariant_slots, maker_of
 from autoshard.rewrites.stage_tasks.tasks import outer_uses
@@ -84,6 +84,9 @@ class PartsWriter:
             self._write(number, op, block)
         given = [part for value in end.operands for part in self._given(value, end)]
         mlir.Operation.create("func.return", operands=given, loc=end.location, ip=self.where)
+        for op in [op.operation for op in block.operations]:
+            if is_filler(op) and not len(list(op.results[0].uses)):  # readers have smaller ones
+                op.erase()
         self.main.erase()
         return ProgramParts(tuple(arguments), tuple(results))
 
@@ -192,18 +195,19 @@ class PartsWriter:
             whole = self.whole(value, maker_of(value) or self.main)
             type_ = part_type(value.type, rows.dim, count)
             self.sliced[key] = [
-                self.part_of_splat(whole, type_) or self.slice(whole, type_, rows.dim, part)
+                self.fewer_elements(whole, type_) or self.slice(whole, type_, rows.dim, part)
                 for part in range(self.written(rows.group))
             ]
         return self.sliced[key]
 
-    def part_of_splat(self, whole: mlir.Value, type_: mlir.Type) -> mlir.Value | None:
-        """A smaller constant for one whose elements are equal; None for other values."""
+    def fewer_elements(self, whole: mlir.Value, type_: mlir.Type) -> mlir.Value | None:
+        """A smaller array for one whose elements are equal; None for other values."""
         maker = maker_of(whole)
-        if maker is None or (splat := splat_of(maker)) is None:
+        if maker is None or not is_filler(maker):
             return None
         made = maker.clone(ip=self.where).operation
-        made.attributes["value"] = mlir.DenseElementsAttr.get_splat(type_, splat)
+        if (splat := splat_of(maker)) is not None:
+            made.attributes["value"] = mlir.DenseElementsAttr.get_splat(type_, splat)
         made.results[0].set_type(type_)
         return made.results[0]
 
@@ -242,11 +246,6 @@ class PartsWriter:
             for result, dim in zip(one.results, how.results, strict=True):
                 if dim is not None:
                     result.set_type(part_type(result.type, dim, parts.count))
-            if op.name == "stablehlo.constant":
-                splat = splat_of(op)
-                assert splat is not None
-                type_ = one.results[0].type
-                one.attributes["value"] = mlir.DenseElementsAttr.get_splat(type_, splat)
             resize_attributes(one)
             if self.early(op):
                 _say_stage(one, parts.marks[part])
