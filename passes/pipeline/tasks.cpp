@@ -89,7 +89,7 @@ class Finder {
     Tasks loop = tasks_of(inside, keys_of(inside), updates);
     move_late_slices(loop);
     if (defers) loop = deferred(loop);
-    const Tasks after = tasks_of(behind, keys_of(behind), ends);
+    const Tasks after = tasks_of(behind, as_late_as_read(behind, ends), ends);
     StageTasks found;
     add(loop, TaskTime::loop, found.tasks);
     const std::size_t in_loop = found.tasks.size();
@@ -195,6 +195,73 @@ class Finder {
       keys.push_back(key);
     }
     return keys;
+  }
+
+  /// Who reads a value behind the loop.
+  struct Readers {
+    /// All of them are there; -1: there are several.
+    std::int32_t stage;
+    std::int32_t first_level, last_level;
+  };
+
+  /// Keys of ops behind the loop, of which those wait that nobody reads before, if all that
+  /// they read is there until then anyway.
+  ///
+  /// Example: gradients are clipped by the norm of all. Of the squares of a stage, their sum
+  /// on one, the update, old moments are scaled in the update, to whose gradients they are
+  /// added, not beside the squares.
+  std::vector<TaskKey> as_late_as_read(const Numbers& ops, const std::vector<char>& ends) {
+    std::vector<TaskKey> keys = keys_of(ops);
+    std::unordered_map<std::int32_t, Readers> readers;
+    const auto note = [&](const TaskItem& item, const Readers& by) {
+      for (const std::int32_t value : item.reads) {
+        const auto [known, is_new] = readers.try_emplace(value, by);
+        if (is_new) continue;
+        Readers& all = known->second;
+        if (all.stage != by.stage) all.stage = -1;
+        all.first_level = std::min(all.first_level, by.first_level);
+        all.last_level = std::max(all.last_level, by.last_level);
+      }
+    };
+    for (std::size_t n = ops.size(); n-- > 0;) {
+      const TaskItem item = item_of(ops[n]);
+      std::optional<Readers> read;
+      bool may_wait = true;
+      for_results(item, [&](std::int32_t value) {
+        const auto known = readers.find(value);
+        may_wait &= !ends[value] && known != readers.end();
+        if (known == readers.end()) return;
+        const Readers& by = known->second;
+        if (!read) read = by;
+        if (by.stage != read->stage) read->stage = -1;
+        read->first_level = std::min(read->first_level, by.first_level);
+        read->last_level = std::max(read->last_level, by.last_level);
+      });
+      TaskKey& key = keys[n];
+      if (kind(ops[n]).is_copied) {
+        if (read) note(item, *read);
+        continue;
+      }
+      may_wait &= read && read->stage == key.stage && read->first_level > key.level;
+      if (may_wait) {
+        const bool is_kept = std::ranges::all_of(item.reads, [&](std::int32_t value) {
+          return stays(value, key.stage, read->first_level, readers);
+        });
+        if (is_kept) key.level = read->first_level;
+      }
+      note(item, {key.stage, key.level, key.level});
+    }
+    return keys;
+  }
+
+  /// Whether a stage has a value at a level, whoever else reads it.
+  bool stays(std::int32_t value, std::int32_t stage, std::int32_t level,
+             const std::unordered_map<std::int32_t, Readers>& readers) {
+    const std::int32_t maker = owner_[value];
+    if (maker == of_.main || (maker >= 0 && kind(maker).is_copied)) return true;
+    const auto known = readers.find(value);
+    return known != readers.end() && known->second.stage == stage &&
+           known->second.last_level >= level;
   }
 
   /// The stage of the first op behind one that says its stage and reads it; -1: none does.

@@ -14,6 +14,7 @@ from autoshard.cluster.stages import cluster_of_a_stage
 from autoshard.ir import new_context, parse_bytes
 from autoshard.pipeline.order import StagedStep, staged_steps, step_by_rule
 from autoshard.pipeline.task_prices import Machinery
+from autoshard.rewrites.stage_tasks.program import Call
 
 CLUSTER = Cluster.of("h100:4")
 LAYERS, WIDTH, BATCH = 8, 64, 16
@@ -69,3 +70,36 @@ def test_tasks_are_priced_as_they_are_written(chunks: int) -> None:
 
 def said_of(one: StagedStep) -> Any:
     return one.program, one.costs, one.values, one.sent_seconds, one.donations
+
+
+def test_old_moments_are_scaled_in_the_update_that_waits_for_the_norm() -> None:
+    """They are not kept scaled, beside themselves, while the squares of all stages meet."""
+
+    def clipped(state: Any, batch: Any) -> Any:
+        def loss(params: Any) -> Any:
+            hidden = batch["x"]
+            for weights in params:
+                hidden = hidden + jnp.tanh(hidden @ weights)
+            return (hidden * batch["y"]).sum()
+
+        gradients = jax.grad(loss)(state[0])
+        norm = sum((gradient**2).sum() for gradient in gradients)
+        pairs = zip(state[1], gradients, strict=True)
+        moments = [0.9 * moment + gradient / norm for moment, gradient in pairs]
+        return [p - moment for p, moment in zip(state[0], moments, strict=True)], moments
+
+    matrices = [jax.ShapeDtypeStruct((WIDTH, WIDTH), jnp.float32)] * LAYERS
+    rows = jax.ShapeDtypeStruct((BATCH, WIDTH), jnp.float32)
+    plan = autoshard.plan(
+        clipped,
+        (matrices, matrices),
+        {"x": rows, "y": rows},
+        cluster=CLUSTER,
+        pipeline=autoshard.Pipeline(2, 4),
+        batch_argnums=1,
+        donate_argnums=0,
+    )
+    assert plan.pipeline is not None
+    found = plan.pipeline.step
+    squares = next(one for one in found.program.after if isinstance(one, Call))
+    assert {found.values[value].shape for value in squares.results} == {()}
