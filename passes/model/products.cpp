@@ -68,7 +68,15 @@ bool is_split(const Rule& rule, std::int64_t split_products) {
     const bool is_made = has(rule.results[0], static_cast<std::int32_t>(f));
     (is_made ? made : contracted) *= static_cast<double>(rule.factors[f].size);
   }
-  return made < static_cast<double>(split_products) && contracted * contracted > made;
+  return parts_of_product(made, contracted, split_products) > 1;
+}
+
+std::int64_t parts_of_product(double made, double contracted, std::int64_t split_products) {
+  const auto most = static_cast<double>(split_products);
+  if (made >= most || contracted * contracted <= made) return 1;
+  std::int64_t parts = 2;
+  while (2 * static_cast<double>(parts) * made <= most) parts *= 2;
+  return parts;
 }
 
 bool is_summed(const Rule& rule, std::int64_t summed_products) {

@@ -31,6 +31,14 @@ bool is_vector_product(const Rule& rule);
 /// Example: 1,024 x 1,024 over 8,192 positions, the gradient of a weight.
 bool is_split(const Rule& rule, std::int64_t split_products);
 
+/// In how many parts a product of `made` elements is added up, each of them over `contracted`
+/// ones; 1: it is not.
+///
+///   the largest power of 2 with  parts * made <= split_products,  at least 2
+///
+/// Example: 512 x 1,024 elements over a vocabulary of 50,265, of 2,097,152: 4 parts.
+std::int64_t parts_of_product(double made, double contracted, std::int64_t split_products);
+
 /// Whether it is a multiplication and a sum (`Fusion::summed_products`): a product with a
 /// vector, each of the batch of fewer multiplications than that.
 ///

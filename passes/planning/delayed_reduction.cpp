@@ -116,6 +116,7 @@ void put_behind_next_matmul(const ProgramOnMesh& on, const GradientSums& gradien
   }
   std::sort(matmuls.begin(), matmuls.end());
   for (DelayedSum* sum : members) {
+    if (sum->is_longer) continue;
     const auto next = std::upper_bound(matmuls.begin(), matmuls.end(), sum->point);
     const std::int32_t behind = matmuls.end() - next > 1 ? next[1] - 1 : end;
     sum->runs = std::max(sum->runs, std::min(behind, sum->bound - 1));
@@ -260,9 +261,12 @@ std::vector<Transient> waiting_for_reductions(const ProgramOnMesh& on,
   };
   for (const DelayedRead& delayed : reads) add(delayed.value, delayed.point, delayed.runs);
   for (const DelayedSum& sum : gradients.sums) {
-    if (sum.runs < sum.is_summed) {
-      waiting.push_back({{sum.runs + 1, sum.is_summed + 1}, sum.bytes});
-    }
+    // An all-reduce writes over what it reads, a reduce-scatter keeps it until it is done. Of
+    // sums that are hidden that is not counted: of 142 steps one came closer with it, from 5.3
+    // to 4.3 % too small, another went from 4.9 to 8.2 % too large.
+    const bool is_kept = sum.is_longer && sum.kind == CollectiveKind::reduce_scatter;
+    const std::int32_t until = is_kept ? std::max(sum.is_summed, sum.done) : sum.is_summed;
+    if (sum.runs < until) waiting.push_back({{sum.runs + 1, until + 1}, sum.bytes});
     if (!late_sums && sum.runs > sum.point) {
       waiting.push_back({{sum.point + 1, sum.runs + 1}, copied_for(on, assignment, sum)});
     }

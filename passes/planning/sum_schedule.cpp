@@ -59,9 +59,11 @@ class FromTheEnd {
       }
       if (next_is_free() && (made_.empty() || depth_now() > depth_at(made_.top()->point))) {
         run_other();
+        hides_ = true;
       } else if (!made_.empty()) {
         run_late();
       } else {
+        for (DelayedSum* late : summing_) late->is_longer = hides_;
         left_ = 0;
       }
     }
@@ -94,7 +96,10 @@ class FromTheEnd {
     if (is_sum) {
       summing_ = std::move(groups_.back());
       groups_.pop_back();
-      for (const DelayedSum* late : summing_) left_ += late->sum_seconds;
+      for (DelayedSum* late : summing_) {
+        left_ += late->sum_seconds;
+        late->done = now();
+      }
     } else if (!sent_.empty()) {
       left_ += sent_.front().seconds;
       sending_ = sent_.front();
@@ -103,6 +108,7 @@ class FromTheEnd {
       return;
     }
     is_sending_ = true;
+    hides_ = false;
   }
   void end_collective() {
     for (DelayedSum* late : summing_) {
@@ -146,6 +152,8 @@ class FromTheEnd {
   Sending sending_{};
   std::vector<DelayedSum*> summing_;
   bool is_sending_ = false;
+  /// Ops of the backward pass run beside it.
+  bool hides_ = false;
   /// Seconds of the collective that are not hidden yet.
   double left_ = 0;
   std::size_t num_done_ = 0;

@@ -31,6 +31,10 @@ struct DelayedSum {
   double bytes = 0, summed_bytes = 0;
   /// When it runs and when its sum does: right behind what runs at this point.
   std::int32_t runs = -1, is_summed = -1;
+  /// When its sum is done: what hides it runs before.
+  std::int32_t done = -1;
+  /// It takes longer than all that can run beside it, so that it begins before that.
+  bool is_longer = false;
   /// What runs at this point waits for the sum.
   std::int32_t bound = never;
 };
@@ -45,9 +49,9 @@ struct OtherOp {
 };
 
 /// Schedules one loop, or what is in none, from its end: one collective runs at a time, beside
-/// ops that hide it. Sets `runs` and `is_summed` of all `sums`, which are in the order in
-/// which they run, as `others` are. Sums are joined while what they leave is not more than
-/// `most_joined_bytes`.
+/// ops that hide it. Sets `runs`, `is_summed`, `done` and `is_longer` of all `sums`, which are
+/// in the order in which they run, as `others` are. Sums are joined while what they leave is
+/// not more than `most_joined_bytes`.
 void schedule_from_end(std::vector<DelayedSum*> sums, std::vector<OtherOp> others,
                        double most_joined_bytes);
 

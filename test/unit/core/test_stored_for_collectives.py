@@ -175,6 +175,24 @@ def test_barriers_of_recomputed_layers_bound_what_waits_for_sums(layers: int) ->
     assert found.peak_bytes_per_device == pytest.approx(expected)
 
 
+@pytest.mark.parametrize(("columns", "padded"), [(50265, True), (50272, False)])
+def test_operands_of_a_product_in_parts_are_padded(columns: int, padded: bool) -> None:
+    """512 x 1,024 elements are added up in 4 parts, of a multiple of 8 columns each."""
+    text = f"""
+sdy.mesh @mesh = <["x"=8]>
+func.func public @main(%g: tensor<ROWSx{columns}xbf16> CUT, %w: tensor<1024x{columns}xbf16> WHOLE)
+    -> (tensor<ROWSx1024xbf16> CUT) {{
+  %x = stablehlo.dot_general %g, %w, contracting_dims = [1] x [1]
+      : (tensor<ROWSx{columns}xbf16>, tensor<1024x{columns}xbf16>) -> tensor<ROWSx1024xbf16>
+  return %x : tensor<ROWSx1024xbf16>
+}}
+"""
+    operands, parts = (512 + 1024) * columns * 2, 4 * 512 * 1024 * 4
+    expected = operands + 512 * 1024 * 2 + parts + (operands if padded else 0)
+    found = planned(text, rows=8 * 512, cluster="h100:8")
+    assert found.peak_bytes_per_device == pytest.approx(expected)
+
+
 def scattered(layers: int, width: int) -> str:
     """As ``backward``, with gradients that each device keeps a part of."""
     arguments, gradients = backward(layers, width).split("->", 1)
@@ -272,6 +290,27 @@ def test_a_gradient_is_computed_behind_the_next_product_where_sums_are_late() ->
     assert {each.kind for each in found.collectives} == {"all-reduce"}
     x, h, weight = rows * 512 * 2, rows * 4096 * 2, 512 * 4096 * 2
     assert found.peak_bytes_per_device == pytest.approx(2 * x + 4 * weight + 2 * h)
+
+
+def test_a_scattered_sum_that_is_longer_than_what_hides_it_begins_before() -> None:
+    """What is scattered is kept beside the product that hides it, whose operands are padded."""
+    rows, features, columns = 512, 1024, 50265
+    x, y = f"tensor<ROWSx{features}xbf16>", f"tensor<ROWSx{columns}xbf16>"
+    w = f"tensor<{features}x{columns}xbf16>"
+    text = f"""
+sdy.mesh @mesh = <["x"=8]>
+func.func public @main(%x: {x} CUT, %w: {w} WHOLE, %dy: {y} CUT) -> ({w} CUT, {x} CUT) {{
+  %d = stablehlo.dot_general %x, %dy, contracting_dims = [0] x [0] : ({x}, {y}) -> {w}
+  %g = stablehlo.dot_general %dy, %w, contracting_dims = [1] x [1] : ({y}, {w}) -> {x}
+  return %d, %g : {w}, {x}
+}}
+"""
+    found = planned(text, rows=8 * rows, cluster="h100:8")
+    assert {each.kind for each in found.collectives} == {"reduce-scatter"}
+    share, weight, logits = rows * features * 2, features * columns * 2, rows * columns * 2
+    padded = weight + logits + 4 * rows * features * 4
+    expected = 2 * share + weight + logits + weight / 8 + weight + padded
+    assert found.peak_bytes_per_device == pytest.approx(expected)
 
 
 def test_a_gradient_outside_of_a_loop_waits_for_all_of_it() -> None:
