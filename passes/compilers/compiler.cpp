@@ -53,6 +53,7 @@ void each_answer(AnyCompiler& compiler, const Visit& visit) {
   visit("layout.row_major_arguments", layout.row_major_arguments);
   visit("layout.row_major_matmuls", layout.row_major_matmuls);
   visit("layout.matmul_operands_in_order", layout.matmul_operands_in_order);
+  visit("layout.ordered_batches", layout.ordered_batches);
   visit("layout.row_major_stacks", layout.row_major_stacks);
   visit("layout.converted_stacks", layout.converted_stacks);
   visit("layout.symmetric_padding", layout.symmetric_padding);

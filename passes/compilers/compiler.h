@@ -131,6 +131,10 @@ struct Layout {
   /// Matmuls read operands whose batch lies in front and whose rows and columns lie in one
   /// piece each: others are written once more.
   bool matmul_operands_in_order = false;
+  /// A batch of products writes its result in an order of its own, in which elementwise ops
+  /// keep it. What leaves the program so, or comes in row by row and is read beside it, is
+  /// copied.
+  bool ordered_batches = false;
   /// Loops take stacks row by row: one that another loop left otherwise is written once more.
   bool row_major_stacks = false;
   /// A stack that a loop only converts to a narrower type is converted before the loop.

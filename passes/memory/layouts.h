@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <vector>
 
 #include "compilers/compiler.h"
@@ -15,6 +16,10 @@ struct Layouts {
   std::vector<bool> is_transposed;
   /// Values that are copies of others in the order of what is read beside them.
   std::vector<std::int32_t> copies;
+  /// With `Layout::ordered_batches`: results of the program that are made in another order
+  /// than row by row, and by argument the ops that read it in such an order.
+  std::vector<std::int32_t> copied_results;
+  std::map<std::int32_t, std::vector<std::int32_t>> copied_arguments;
 };
 
 /// Follows the order of dims from arguments, which lie row by row, through views and

@@ -4,6 +4,8 @@
 #include <cstddef>
 #include <numeric>
 
+#include "model/products.h"
+
 namespace autoshard {
 
 std::vector<std::int32_t> factors_in(const RuleTensor& tensor, const Order& order) {
@@ -91,13 +93,23 @@ void Orders::follow(std::int32_t op) {
   Order& made = orders_[results[0]];
   if (aliases_.is_bitcast[op]) {
     made = order_after(op);
+    is_of_batch_[results[0]] = is_of_batch(index_.op(op).operands[0]);
   } else if (index_.rule(op).work == Work::elementwise) {
     const std::vector<std::int32_t> sources = sources_of(op);
     if (sources.empty()) return;
+    const auto of_batch = std::find_if(sources.begin(), sources.end(),
+                                       [&](std::int32_t v) { return is_of_batch_[v]; });
+    if (of_batch != sources.end()) {
+      made = orders_[*of_batch];
+      is_of_batch_[results[0]] = true;
+      return;
+    }
     const bool are_alike = std::all_of(sources.begin(), sources.end(), [&](std::int32_t v) {
       return orders_[v] == orders_[sources[0]];
     });
     made = orders_[are_alike ? sources[0] : oldest(sources)];
+  } else if (keeps_batches_ && index_.rule(op).work == Work::matmul) {
+    is_of_batch_[results[0]] = has_batch(index_.rule(op));
   }
 }
 

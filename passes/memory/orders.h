@@ -24,13 +24,23 @@ struct Chain {
 /// What other ops make lies row by row.
 class Orders {
  public:
-  Orders(const ProgramIndex& index, const Aliases& aliases)
-      : index_(index), aliases_(aliases), orders_(index.num_values) {}
+  /// `keeps_batches`: see `Layout::ordered_batches`. Of those that read different orders the
+  /// result has that of a batch of products.
+  Orders(const ProgramIndex& index, const Aliases& aliases, bool keeps_batches = false)
+      : index_(index),
+        aliases_(aliases),
+        keeps_batches_(keeps_batches),
+        orders_(index.num_values),
+        is_of_batch_(index.num_values, false) {}
 
   /// Op by op, in the order of the program.
   void follow(std::int32_t op);
   const Order& of(std::int32_t value) const {
     return orders_[aliases_.before_constraints(value)];
+  }
+  /// A batch of products has made it, or what it is made of one by one.
+  bool is_of_batch(std::int32_t value) const {
+    return is_of_batch_[aliases_.before_constraints(value)];
   }
   /// What an elementwise op reads and has an order of its own, before constraints.
   std::vector<std::int32_t> sources_of(std::int32_t op) const;
@@ -46,7 +56,9 @@ class Orders {
 
   const ProgramIndex& index_;
   const Aliases& aliases_;
+  const bool keeps_batches_;
   std::vector<Order> orders_;
+  std::vector<bool> is_of_batch_;
 };
 
 /// The factors of an operand of a rule as they lie in memory, outermost first.

@@ -37,6 +37,8 @@ std::vector<Buffer> buffers_of(const FusedProgram& fused, const OpOrder& order,
   }
   const std::vector<Buffer> copies = stack_copies(fused, order, compiler.layout);
   buffers.insert(buffers.end(), copies.begin(), copies.end());
+  const std::vector<Buffer> at_ends = end_copies(fused, order);
+  buffers.insert(buffers.end(), at_ends.begin(), at_ends.end());
   if (compiler.buffers.lending_results) reuse_results(results, index.num_points, buffers);
   return buffers;
 }

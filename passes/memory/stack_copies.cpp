@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <set>
 #include <utility>
 
 namespace autoshard {
@@ -80,7 +81,50 @@ void add_transposed(const FusedProgram& fused, const OpOrder& order,
   }
 }
 
+double padded_bytes(const FusedProgram& fused, std::int32_t value) {
+  return fused.index.bytes[value] * fused.tiles.of_value[value];
+}
+
 }  // namespace
+
+std::vector<Buffer> end_copies(const FusedProgram& fused, const OpOrder& order) {
+  std::vector<Buffer> copies;
+  std::set<std::int32_t> updated;
+  for (const auto& [value, argument] : fused.live_outs.argument) updated.insert(argument);
+  for (const auto& [argument, readers] : fused.layouts.copied_arguments) {
+    // A sum over micro-batches: its batch is devices, of which each has one product.
+    if (updated.contains(argument)) continue;
+    LiveRange live{fused.index.num_points, 0};
+    for (const std::int32_t op : readers) {
+      for (const std::int32_t root : fused.fusions.roots[op]) {
+        live = {std::min(live.first, order.point[root]),
+                std::max(live.last, order.point[root] + 1)};
+      }
+    }
+    if (!live.is_empty()) copies.push_back({argument, live, padded_bytes(fused, argument)});
+  }
+  std::map<std::int32_t, LiveRange> results;
+  for (const std::int32_t value : fused.layouts.copied_results) {
+    const std::int32_t producer = fused.index.producer[value];
+    const auto leaves = fused.live_outs.argument.find(value);
+    const bool is_new = leaves != fused.live_outs.argument.end() && leaves->second == no_value;
+    if (producer == no_op || !is_new) continue;
+    const std::int32_t point = order.point[producer];
+    results[value] = {point, point + 1};
+  }
+  if (results.empty()) return copies;
+  for (std::int32_t root = 0; root < fused.index.num_ops; ++root) {
+    for (const Read& read : in(fused.reads.by_root, root)) {
+      const auto found = results.find(read.value);
+      if (found == results.end()) continue;
+      found->second.last = std::max(found->second.last, order.point[root] + 1);
+    }
+  }
+  for (const auto& [value, live] : results) {
+    copies.push_back({value, live, padded_bytes(fused, value)});
+  }
+  return copies;
+}
 
 std::vector<Buffer> stack_copies(const FusedProgram& fused, const OpOrder& order,
                                  const Layout& rules) {

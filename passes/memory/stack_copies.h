@@ -1,4 +1,4 @@
-/// Copies of the stacks that loops read slices of.
+/// Copies of the stacks that loops read slices of, and of what comes in and leaves.
 #pragma once
 
 #include <vector>
@@ -24,5 +24,14 @@ namespace autoshard {
 /// bfloat16: a buffer of 32 MiB at [10, 90).
 std::vector<Buffer> stack_copies(const FusedProgram& fused, const OpOrder& order,
                                  const Layout& rules);
+
+/// Buffers of what lies in another order than its argument or result, which lie row by row
+/// (`Layout::ordered_batches`): of an argument from the first op to the last one that reads it
+/// so, of a result from where it is made to the last one that reads it; of none that is
+/// written over the other.
+///
+/// Example: scores of 64 MiB that leave the program are made at 5 in an order of their own,
+/// and read at 8: a buffer of 64 MiB at [5, 9) beside that of the result.
+std::vector<Buffer> end_copies(const FusedProgram& fused, const OpOrder& order);
 
 }  // namespace autoshard

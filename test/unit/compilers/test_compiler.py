@@ -350,6 +350,12 @@ def transposed_product(x: Any, w: Any) -> Any:
     return (x @ w) * jnp.sqrt((w @ x).T)
 
 
+def kept_scores(x: Any, y: Any) -> Any:
+    """Scores of a batch leave the program with their rows last, and are read in another order."""
+    scores = jnp.swapaxes(jnp.einsum("bqd,bkd->bqk", x, x), 1, 2)
+    return scores, jnp.sqrt(scores + y)
+
+
 def stacked(w: Any, x: Any) -> Any:
     """The gradient of a scan whose stack lies otherwise than it is taken."""
 
@@ -653,6 +659,7 @@ SHOWN: dict[str, Memory | Seconds | Planned | Text | Turns] = {
     "layout.row_major_arguments": Memory(transposed_argument, (MATRIX, (8, 8, 64 * 64)), GPU, 0),
     "layout.row_major_matmuls": Memory(transposed_product, (MATRIX, MATRIX), GPU, 0),
     "layout.matmul_operands_in_order": Memory(scores_of_heads, ((8, 16, 64),) * 2, GPU, 0),
+    "layout.ordered_batches": Memory(kept_scores, ((4, 16, 8), (4, 16, 16)), TPU, 0),
     "layout.row_major_stacks": Memory(stacked, (MATRIX, MATRIX), GPU, 0),
     "layout.converted_stacks": Memory(converted_stack, (MATRIX, (4, 64, 64)), GPU, 0),
     "layout.symmetric_padding": Planned(PADDED, SMALL, "h100:8", False),
