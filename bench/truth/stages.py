@@ -6,10 +6,11 @@
 A point is a program, its pipeline and a cluster. Each task of the pipeline is compiled ahead of
 time for the devices of a stage, as ``plan.pipeline.verify()`` does it; no device is needed. The
 peak of a stage is what it keeps while a task runs, by the plan's order, and what that task needs
-besides: by the plan, and by the compiler's own count. Seconds are those of one micro-batch: by the
-plan, and of the compiled tasks as scheduled; of them the step is simulated once more. Compiled
-programs are kept (bench/common/compile_cache.py); ``--save`` keeps the rows as well, and a later
-run with the same file measures only what it lacks.
+besides: by the plan, by the compiler's own count (``needed_peaks``), and as the compiler allocates
+it where nothing else is on the devices. Seconds are those of one micro-batch: by the plan, and of
+the compiled tasks as scheduled; of them the step is simulated once more. Compiled programs are kept
+(bench/common/compile_cache.py); ``--save`` keeps the rows as well, and a later run with the same
+file measures only what it lacks.
 """
 
 from __future__ import annotations
@@ -99,6 +100,25 @@ PROGRAMS = {
 # One point, in a process of its own
 
 
+def needed_peaks(found: Any) -> tuple[float, ...] | None:
+    """Bytes of each stage by the compiler's own counts; None where a task does not fit alone.
+
+    A task needs what lives at once, as the compiler counts it, or what it allocates where that is
+    less. XLA:TPU allocates more where there is room: a task of RoBERTa on v5e:4x4 gets 1,059 MiB of
+    16 GiB and 656 of 900 MiB, with 662 and 652 that live at once. But it counts what lies in vector
+    memory, too, which takes nothing of what is allocated.
+    """
+    step, costs = found.step, {}
+    for name, one in found.tasks.items():
+        allocated, live = one.program.peak_bytes, one.program.live_bytes
+        if allocated is None:
+            return None
+        needed = allocated if live is None else min(allocated, live)
+        besides = needed - step.held_bytes(name)
+        costs[name] = dataclasses.replace(step.costs[name], transient_bytes=besides)
+    return step.peak_bytes_with(costs)
+
+
 def measure(program: str, cluster_name: str, timeout: float) -> Row:
     """Plan and compile one point; the row."""
     import autoshard
@@ -131,7 +151,8 @@ def measure(program: str, cluster_name: str, timeout: float) -> Row:
         "tasks": len(found.tasks),
         "programs": len({id(one) for one in found.tasks.values()}),
         "planned peaks": planned.peak_bytes,
-        "compiled peaks": found.peak_bytes,
+        "compiled peaks": needed_peaks(found),
+        "allocated peaks": found.peak_bytes,
         "fits": found.fits,
         "planned seconds": planned.work_seconds(planned.costs),
         "compiled seconds": None if costs is None else planned.work_seconds(costs),
@@ -155,7 +176,7 @@ def measure(program: str, cluster_name: str, timeout: float) -> Row:
 
 STAGE_HEADS = (
     *("program", "stages × micro-batches", "cluster", "stage"),
-    *("planned GiB", "compiled GiB", "error", "planned ms", "as scheduled ms"),
+    *("planned GiB", "compiled GiB", "error", "allocated GiB", "planned ms", "as scheduled ms"),
 )
 STEP_HEADS = (
     *("program", "rule", "cluster", "mesh of a stage", "programs"),
@@ -169,11 +190,13 @@ def stage_rows(rows: Sequence[Row]) -> Iterator[tuple[str, ...]]:
         piped, seconds = PROGRAMS[row["program"]], row["compiled seconds"]
         for stage, planned in enumerate(row["planned peaks"]):
             compiled = row["compiled peaks"] and row["compiled peaks"][stage]
+            allocated = row["allocated peaks"] and row["allocated peaks"][stage]
             yield (
                 *(row["program"], f"{piped.stages} × {piped.micro_batches}", row["cluster"]),
                 *(str(stage), f"{planned / 2**30:.3f}"),
                 "a task does not fit" if compiled is None else f"{compiled / 2**30:.3f}",
                 "" if compiled is None else f"{planned / compiled - 1:+.1%}",
+                "" if allocated is None else f"{allocated / 2**30:.3f}",
                 f"{row['planned seconds'][stage] * 1e3:.3f}",
                 "" if seconds is None else f"{seconds[stage] * 1e3:.3f}",
             )
@@ -193,17 +216,21 @@ def step_rows(rows: Sequence[Row]) -> Iterator[tuple[str, ...]]:
 
 def summary(rows: Sequence[Row]) -> Iterator[str]:
     """A line for each aim."""
-    errors = [
-        planned / compiled - 1
-        for row in rows
-        if row["compiled peaks"] is not None
-        for planned, compiled in zip(row["planned peaks"], row["compiled peaks"], strict=True)
-    ]
-    if errors:
+    for said in ("compiled", "allocated"):
+        errors = [
+            planned / theirs - 1
+            for row in rows
+            if row[f"{said} peaks"] is not None
+            for planned, theirs in zip(row["planned peaks"], row[f"{said} peaks"], strict=True)
+        ]
+        if not errors:
+            continue
         mean = sum(map(abs, errors)) / len(errors)
+        within = sum(abs(error) <= PEAK_WORST for error in errors)
         yield (
-            f"{len(errors)} stages: mean error {mean:.1%} (aim {PEAK_MEAN:.0%}), from"
-            f" {min(errors):+.1%} to {max(errors):+.1%} (aim {PEAK_WORST:.0%})."
+            f"{len(errors)} stages beside what is {said}: mean error {mean:.1%} (aim"
+            f" {PEAK_MEAN:.0%}), {within} within {PEAK_WORST:.0%}, from {min(errors):+.1%} to"
+            f" {max(errors):+.1%}."
         )
     yield f"{sum(not row['fits'] for row in rows)} plans that were said to fit do not (aim 0)."
 
