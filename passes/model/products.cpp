@@ -68,14 +68,21 @@ bool is_split(const Rule& rule, std::int64_t split_products) {
     const bool is_made = has(rule.results[0], static_cast<std::int32_t>(f));
     (is_made ? made : contracted) *= static_cast<double>(rule.factors[f].size);
   }
-  return parts_of_product(made, contracted, split_products) > 1;
+  return made < static_cast<double>(split_products) && contracted * contracted > made;
 }
 
 std::int64_t parts_of_product(double made, double contracted, std::int64_t split_products) {
+  constexpr double least_contracted = 128;
+  constexpr std::int64_t most_parts = 128;
   const auto most = static_cast<double>(split_products);
   if (made >= most || contracted * contracted <= made) return 1;
-  std::int64_t parts = 2;
-  while (2 * static_cast<double>(parts) * made <= most) parts *= 2;
+  const auto may_be = [&](double parts) {
+    const double each = contracted / parts;
+    return each >= least_contracted && 16 * each * each > made &&
+           (parts == 2 || parts * made <= most);
+  };
+  std::int64_t parts = 1;
+  while (parts < most_parts && may_be(2 * static_cast<double>(parts))) parts *= 2;
   return parts;
 }
 

@@ -66,13 +66,13 @@ void add_sums(const ProgramOnMesh& on, const Use& use, const FactorAxes& axes,
   }
 }
 
-/// What a product that is added up in parts stores while it runs: the parts in float32, and
-/// copies of its operands where the rows of parts have to be padded to begin at multiples of
-/// 16 bytes.
+/// Copies of the operands of a product that is added up in parts, where the rows of parts have
+/// to be padded to begin at multiples of 16 bytes. The parts themselves, in float32, take 8
+/// MiB at most, and are not counted.
 ///
 /// Example: the gradient of 512 x 1,024 features over 50,265 columns of logits, 4 parts: both
 /// operands are copied with 50,272 columns.
-double split_bytes(const ProgramOnMesh& on, const Rule& rule, const FactorAxes& axes) {
+double padded_for_parts(const ProgramOnMesh& on, const Rule& rule, const FactorAxes& axes) {
   const Fusion& fusion = on.cluster.compiler.fusion;
   if (fusion.split_products == 0 || rule.work != Work::matmul || rule.has_workspace ||
       rule.operands.size() != 2 || is_summed(rule, fusion.summed_products)) {
@@ -87,12 +87,10 @@ double split_bytes(const ProgramOnMesh& on, const Rule& rule, const FactorAxes& 
   const auto parts =
       static_cast<double>(parts_of_product(made, contracted, fusion.split_products));
   if (parts <= 1) return 0;
-  constexpr double partial_bytes = 4, aligned_bits = 128;
-  double bytes = parts * made * partial_bytes;
+  constexpr double aligned_bits = 128;
   const auto bits = on.program.types[rule.operands[0].type].element_bits;
-  if (std::fmod(contracted, parts * aligned_bits / static_cast<double>(bits)) == 0) {
-    return bytes;
-  }
+  if (std::fmod(contracted, parts * aligned_bits / static_cast<double>(bits)) == 0) return 0;
+  double bytes = 0;
   for (const RuleTensor& operand : rule.operands) {
     bytes += on.local_bytes(operand.type, project(operand, axes));
   }
@@ -105,7 +103,7 @@ std::vector<OpTransients> transients_by_class(const ProgramOnMesh& on,
   std::vector<OpTransients> by_class(on.classes.ops.size());
   for (std::size_t c = 0; c < by_class.size(); ++c) {
     const auto op_class = static_cast<std::int32_t>(c);
-    by_class[c].while_it_runs = split_bytes(
+    by_class[c].while_it_runs = padded_for_parts(
         on, on.program.rules[on.signature_of_class(op_class).rule], assignment.axes(op_class));
   }
   for (const Use& use : on.classes.uses) {
