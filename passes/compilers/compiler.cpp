@@ -77,6 +77,7 @@ void each_answer(AnyCompiler& compiler, const Visit& visit) {
   visit("collectives.reduced_slice_devices", collectives.reduced_slice_devices);
   visit("collectives.ring_devices", collectives.ring_devices);
   visit("collectives.ring_matmul_share", collectives.ring_matmul_share);
+  visit("collectives.ring_slice_share", collectives.ring_slice_share);
   visit("collectives.ring_result_passes", collectives.ring_result_passes);
   visit("collectives.ring_operand_passes", collectives.ring_operand_passes);
   visit("collectives.joined_bytes", collectives.joined_bytes);

@@ -201,8 +201,11 @@ struct Collectives {
   std::int64_t ring_devices = 0;
   /// How many times as long as the transfer along one ring the matmul must take for it.
   double ring_matmul_share = 0;
-  /// How often such a loop reads or writes the whole result besides the matmul, and, in bytes
-  /// at the memory's rate, the operand that it transposes.
+  /// Where all devices of a slice take part: as the transfer of one block, its part of the
+  /// sum.
+  double ring_slice_share = 0;
+  /// How often such a loop reads or writes the whole result, two bytes an element, besides
+  /// the matmul, and, in bytes at the memory's rate, the operand that it transposes.
   double ring_result_passes = 0, ring_operand_passes = 0;
   /// All-reduces up to so many bytes are joined in one buffer; 0: none is.
   double joined_bytes = 0;

@@ -374,8 +374,14 @@ bool is_ring_of_matmuls(const Step& step, const Cluster& cluster, const Mesh& me
   std::int64_t devices = 1;
   for (const PhysicalDim& dim : cluster.dims) devices *= dim.size;
   const bool is_square = widest <= 2 && step.participants < devices;
-  return !is_square &&
-         matmul_seconds * cluster.chip.matmul_efficiency >= rules.ring_matmul_share * slowest;
+  if (is_square) return false;
+  const Chip& chip = cluster.chip;
+  if (is_whole_slice(over, cluster)) {
+    const double multiplies = (matmul_seconds - chip.launch_seconds) * chip.matmul_efficiency;
+    return multiplies * static_cast<double>(step.participants) >=
+           rules.ring_slice_share * slowest;
+  }
+  return matmul_seconds * chip.matmul_efficiency >= rules.ring_matmul_share * slowest;
 }
 
 Step as_ring_of_matmuls(const Step& step) {

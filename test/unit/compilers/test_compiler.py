@@ -103,6 +103,8 @@ class Planned:
     cluster: str
     changed: Value
     memory: float | None = None
+    twice: bool = False
+    """On two times eight devices that do the same."""
 
     def answers(self, row: str) -> tuple[Any, Any]:
         cluster = Cluster.parse(self.cluster)
@@ -117,8 +119,10 @@ class Planned:
         text = self.text.replace("CUT", '{sdy.sharding = #sdy.sharding<@mesh, [{"x"}, {}]>}')
         text = text.replace("WHOLE", "{sdy.sharding = #sdy.sharding<@mesh, [{}, {}]>}")
         text = text.replace("ROWS", str(self.rows))
+        mesh = "x=8,y=2" if self.twice else "x=8"
+        text = text.replace('["x"=8]', '["x"=8, "y"=2]') if self.twice else text
         module = parse_bytes(text.encode(), new_context(), "step")
-        summary = search_module(module, cluster, RecursiveProgramming(mesh="x=8")).summary
+        summary = search_module(module, cluster, RecursiveProgramming(mesh=mesh)).summary
         return (
             *(summary.step_seconds, summary.scheduled_seconds),
             *(summary.peak_bytes_per_device, summary.collectives),
@@ -693,7 +697,8 @@ SHOWN: dict[str, Memory | Seconds | Planned | Text | Turns] = {
     "collectives.zero_fill_share": Seconds(GATHER, MIB, "v5p:4x4x4", 0.2),
     "collectives.reduced_slice_devices": Planned(LAYER, SMALL, "v5p:2x2x2", 0),
     "collectives.ring_devices": Planned(LAYER, LARGE, "v5p:2x2x2", 0),
-    "collectives.ring_matmul_share": Planned(LAYER, LARGE, "v5p:2x2x2", 1e9),
+    "collectives.ring_matmul_share": Planned(LAYER, LARGE, "v5p:2x2x4", 1e9, twice=True),
+    "collectives.ring_slice_share": Planned(LAYER, LARGE, "v5p:2x2x2", 1e9),
     "collectives.ring_result_passes": Planned(LAYER, LARGE, "v5p:2x2x2", 70.0),
     "collectives.ring_operand_passes": Planned(LAYER, LARGE, "v5p:2x2x2", 80.0),
     "collectives.joined_bytes": Seconds(REDUCE, MIB, "h100:8", 0.0),

@@ -49,7 +49,9 @@ func.func public @main(
 """Both products compute ``h`` themselves, unless the second one is a ring."""
 
 
-@pytest.mark.parametrize(("rows", "is_ring"), [(8 * 16384, True), (8 * 256, False)])
+@pytest.mark.parametrize(
+    ("rows", "is_ring"), [(8 * 16384, True), (8 * 576, True), (8 * 496, False), (8 * 256, False)]
+)
 def test_a_ring_of_matmuls_reads_stored_operands(rows: int, is_ring: bool) -> None:
     found = planned(LAYER, rows=rows)
     (kind,) = {each.kind for each in found.collectives}
