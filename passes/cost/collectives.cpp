@@ -355,7 +355,7 @@ Step scattered_alone(const Step& step, const Cluster& cluster, const Mesh& mesh)
 }
 
 bool is_ring_of_matmuls(const Step& step, const Cluster& cluster, const Mesh& mesh,
-                        double matmul_seconds) {
+                        const Compute& matmul) {
   const Collectives& rules = cluster.compiler.collectives;
   if (step.kind != CollectiveKind::reduce_scatter ||
       !reaches_number(step.participants, rules.ring_devices) ||
@@ -377,11 +377,11 @@ bool is_ring_of_matmuls(const Step& step, const Cluster& cluster, const Mesh& me
   if (is_square) return false;
   const Chip& chip = cluster.chip;
   if (is_whole_slice(over, cluster)) {
-    const double multiplies = (matmul_seconds - chip.launch_seconds) * chip.matmul_efficiency;
-    return multiplies * static_cast<double>(step.participants) >=
+    return matmul.multiplying_seconds * chip.matmul_efficiency *
+               static_cast<double>(step.participants) >=
            rules.ring_slice_share * slowest;
   }
-  return matmul_seconds * chip.matmul_efficiency >= rules.ring_matmul_share * slowest;
+  return matmul.seconds * chip.matmul_efficiency >= rules.ring_matmul_share * slowest;
 }
 
 Step as_ring_of_matmuls(const Step& step) {

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "cost/compute.h"
 #include "model/cluster.h"
 #include "model/mesh.h"
 #include "model/sharding.h"
@@ -82,9 +83,9 @@ Step scattered_alone(const Step& step, const Cluster& cluster, const Mesh& mesh)
 /// transfer: a loop makes one block a turn and passes it on, in both directions, with one turn
 /// more than a ring needs. So from `ring_devices` on, below those of `whole_slice_devices`;
 /// the step is still a reduce-scatter, of
-/// (n+1)/n of its bytes. `matmul_seconds`: of the whole matmul on one device.
+/// (n+1)/n of its bytes. `matmul`: the whole one, on one device.
 bool is_ring_of_matmuls(const Step& step, const Cluster& cluster, const Mesh& mesh,
-                        double matmul_seconds);
+                        const Compute& matmul);
 /// The reduce-scatter with `held_bytes` so that it sends what the loop does.
 Step as_ring_of_matmuls(const Step& step);
 

@@ -401,6 +401,7 @@ Compute compute(const Rule& rule, const FactorAxes& axes, const KernelPart& part
           {share_of(rule.operands[0]), share_of(rule.operands[1]), share_of(rule.results[0])});
       busy /= vectors_share(sizes, cluster.compiler);
     }
+    result.multiplying_seconds = padded / rate;
     // Products that hardly fill a tile, as of a depthwise convolution, run as multiply and
     // add.
     if (padded / rate < busy) {

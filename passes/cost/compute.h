@@ -22,6 +22,8 @@ struct Compute {
   /// max(flops / rate, (bytes + packed_bytes) / bandwidth) + launch, less what ops in the
   /// kernel of a matmul do meanwhile.
   double seconds = 0;
+  /// Padded multiplications of a matmul alone, at the rate that they reach.
+  double multiplying_seconds = 0;
 };
 
 /// What accesses to rows of `count` elements of `bits` reach of those to rows that begin at

@@ -35,10 +35,10 @@ FactorAxes block_of(const Rule& rule, const FactorAxes& axes, const Sharding& ma
 
 }  // namespace
 
-std::pair<Step, bool> as_made(const Step& step, double matmul_seconds, const Cluster& cluster,
+std::pair<Step, bool> as_made(const Step& step, const Compute* matmul, const Cluster& cluster,
                               const Mesh& mesh) {
   const Step made = as_compiled(step, cluster, mesh);
-  if (matmul_seconds >= 0 && is_ring_of_matmuls(made, cluster, mesh, matmul_seconds)) {
+  if (matmul != nullptr && is_ring_of_matmuls(made, cluster, mesh, *matmul)) {
     return {as_ring_of_matmuls(made), true};
   }
   return {scattered_alone(made, cluster, mesh), false};

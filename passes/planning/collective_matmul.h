@@ -12,8 +12,8 @@
 namespace autoshard::planning {
 
 /// A step of what is done to a result as the compiler makes it, and whether in a loop of the
-/// matmul that takes `matmul_seconds`; negative: it is no matmul's.
-std::pair<Step, bool> as_made(const Step& step, double matmul_seconds, const Cluster& cluster,
+/// matmul; null: it is no matmul's.
+std::pair<Step, bool> as_made(const Step& step, const Compute* matmul, const Cluster& cluster,
                               const Mesh& mesh);
 
 /// What a matmul takes more if a loop of it scatters its sums from `made` to `held`:

@@ -13,12 +13,11 @@
 namespace autoshard::planning {
 namespace {
 
-double seconds_of_class(const ProgramOnMesh& on, const Assignment& assignment,
-                        std::int32_t op_class) {
+Compute compute_of_class(const ProgramOnMesh& on, const Assignment& assignment,
+                         std::int32_t op_class) {
   const OpSignature& signature = on.signature_of_class(op_class);
   return compute(on.program.rules[signature.rule], assignment.axes(op_class), signature.part,
-                 on.program.types, on.mesh, on.cluster)
-      .seconds;
+                 on.program.types, on.mesh, on.cluster);
 }
 
 /// Whether the compiler may run the sum of a class of matmuls late: all, or those in rings.
@@ -28,7 +27,7 @@ bool may_wait(const ProgramOnMesh& on, const Assignment& assignment, std::int32_
   if (rules.late_sums) return true;
   return rules.rings_in_order > 0 &&
          is_ring_of_matmuls(as_compiled(sum, on.cluster, on.mesh), on.cluster, on.mesh,
-                            seconds_of_class(on, assignment, op_class));
+                            compute_of_class(on, assignment, op_class));
 }
 
 std::vector<Sent> sent_by_classes(const ProgramOnMesh& on, const Assignment& assignment) {
@@ -162,7 +161,7 @@ void find_bounds(const ProgramOnMesh& on, GradientSums& found) {
 }  // namespace
 
 double seconds_of_op(const ProgramOnMesh& on, const Assignment& assignment, std::size_t op) {
-  return seconds_of_class(on, assignment, on.classes.class_of_op[op]);
+  return compute_of_class(on, assignment, on.classes.class_of_op[op]).seconds;
 }
 
 bool is_matmul(const Program& program, std::size_t op) {

@@ -95,8 +95,8 @@ void CostSum::add(PlannedReshard move, std::vector<Step> steps, std::int32_t tog
     // stands alone, and what the ring takes more as computing.
     costed.step_seconds.push_back(compiled_seconds(step, on_.cluster, on_.mesh) -
                                   shared_latency(step, together, on_.cluster, on_.mesh));
-    const double matmul_seconds = is_of_matmul ? costs_.ops[i].seconds : -1;
-    const auto [made, is_ring] = as_made(step, matmul_seconds, on_.cluster, on_.mesh);
+    const Compute* matmul = is_of_matmul ? &costs_.ops[i] : nullptr;
+    const auto [made, is_ring] = as_made(step, matmul, on_.cluster, on_.mesh);
     costed.is_ring.push_back(is_ring);
     if (is_ring) {
       costed.compute_seconds +=

@@ -257,13 +257,13 @@ double SecondsCosts::scattering(const OpSignature& signature, const FactorAxes& 
   const Rule& rule = on_.program.rules[signature.rule];
   const AxisMask partial = partial_axes(rule, axes);
   if (rule.work != Work::matmul || (partial & mask(held)) == 0) return 0;
-  const double matmul_seconds =
-      compute(rule, axes, signature.part, on_.program.types, on_.mesh, on_.cluster).seconds;
+  const Compute matmul =
+      compute(rule, axes, signature.part, on_.program.types, on_.mesh, on_.cluster);
   double total = 0;
   for (const Step& step :
        reshard_steps(on_.program.types[rule.results[0].type], made, held, partial, on_.mesh,
                      may_scatter(rule, axes, on_.mesh))) {
-    if (as_made(step, matmul_seconds, on_.cluster, on_.mesh).second) {
+    if (as_made(step, &matmul, on_.cluster, on_.mesh).second) {
       total +=
           ring_seconds(on_.program, signature, axes, made, held, step, on_.cluster, on_.mesh);
     }

@@ -54,15 +54,13 @@ void add_sums(const ProgramOnMesh& on, const Use& use, const FactorAxes& axes,
               OpTransients& of_op) {
   const OpSignature& signature = on.signature_of_class(use.op);
   const Rule& rule = on.program.rules[signature.rule];
-  double matmul_seconds = -1;
-  if (rule.work == Work::matmul) {
-    matmul_seconds =
-        compute(rule, axes, signature.part, on.program.types, on.mesh, on.cluster).seconds;
-  }
+  const Compute work =
+      compute(rule, axes, signature.part, on.program.types, on.mesh, on.cluster);
+  const Compute* matmul = rule.work == Work::matmul ? &work : nullptr;
   const TensorType& type = on.program.types[on.classes.values[use.sharding_class].type];
   for (const Step& step :
        reshard_steps(type, used, held, partial, on.mesh, may_scatter(rule, axes, on.mesh))) {
-    if (as_made(step, matmul_seconds, on.cluster, on.mesh).second) of_op.is_in_ring = true;
+    if (as_made(step, matmul, on.cluster, on.mesh).second) of_op.is_in_ring = true;
   }
 }
 

@@ -216,7 +216,7 @@ def test_an_axis_is_split_where_two_axes_take_longer() -> None:
     program, core = program_on(transformer(8192, 8, 128, 28672, 2, 4096), "v5e:4x8")
     plan = search(program, core)
     assert len(plan.axis_groups) == 3
-    assert plan.step_seconds < 0.95 * search(program, core, joint=False).step_seconds
+    assert plan.step_seconds < 0.99 * search(program, core, joint=False).step_seconds
 
 
 @as_lowered_by_0_10_2
