@@ -21,6 +21,8 @@ constexpr int price_halvings = 3;
 /// A plan of few rounds without a price, which needs up to so many times the memory, may fit
 /// once it is searched to the end.
 constexpr double within_reach = 1.25;
+/// The same where nothing else fits.
+constexpr double within_last_reach = 2;
 /// Programs whose values, cut by all devices, still take this share of the memory are tight.
 constexpr double tight_share = 0.25;
 
@@ -230,17 +232,22 @@ void PlanSearch::give_up_if_slow(const Candidate& first) const {
   if (first.seconds > task_.options.give_up_seconds) throw GivenUp(first.seconds);
 }
 
-bool PlanSearch::is_within_reach(const Candidate& c) const {
-  return c.peak.bytes <= within_reach * task_.options.memory_limit;
+bool PlanSearch::is_within(double reach, const Candidate& c) const {
+  return c.peak.bytes <= reach * task_.options.memory_limit;
 }
 
-std::vector<Candidate> PlanSearch::without_price() {
+std::vector<Candidate> PlanSearch::without_price(double reach) {
   std::vector<Candidate> list = meshes_.at_price(0);
-  if (!is_within_reach(plans_.evaluate(list.front()))) return {};
+  if (!is_within(reach, plans_.evaluate(list.front()))) return {};
   std::vector<Candidate> found = meshes_.best_of(std::move(list));
   task_.phases.start("memory");
   for (Candidate& c : found) plans_.evaluate(c);
   return found;
+}
+
+bool PlanSearch::has_fitting(const std::vector<Candidate>& pool) const {
+  return std::any_of(pool.begin(), pool.end(),
+                     [&](const Candidate& c) { return plans_.fits(c); });
 }
 
 bool PlanSearch::loses_nothing(const std::vector<Candidate>& pool) const {
@@ -269,9 +276,9 @@ Candidate PlanSearch::cheapest_that_fits() {
     const bool is_fitting = plans_.fits(plans_.evaluate(quick.back()));
     give_up_if_slow(quick.back());
     if (!is_fitting) {
-      if (is_within_reach(quick.back())) {
+      if (is_within(within_reach, quick.back())) {
         unpriced_ = std::make_unique<PlanSearch>(task_);
-        pool = unpriced_->without_price();
+        pool = unpriced_->without_price(within_reach);
         if (loses_nothing(pool)) return unpriced_->finished(pool);
       }
       rung = first_that_fits(1, quick);
@@ -302,7 +309,17 @@ Candidate PlanSearch::cheapest_that_fits() {
     unfit = price_ladder[rung - 1];
   }
   // Axes that are used unlike may fit where merged ones do not.
-  if (fit < 0) pool.insert(pool.end(), quick.begin(), quick.end());
+  if (fit < 0) {
+    pool.insert(pool.end(), quick.begin(), quick.end());
+    const bool may_fit = std::any_of(pool.begin(), pool.end(), [&](const Candidate& c) {
+      return c.coeff == 0 && is_within(within_last_reach, c);
+    });
+    if (may_fit && rung > 0 && !unpriced_ && !plans_.is_late() && !has_fitting(pool)) {
+      unpriced_ = std::make_unique<PlanSearch>(task_);
+      std::vector<Candidate> free = unpriced_->without_price(within_last_reach);
+      if (has_fitting(free)) return unpriced_->finished(free);
+    }
+  }
   if (fit > 0) {
     task_.phases.start("prices");
     for (int halving = 0; plans_.is_small() && halving < price_halvings && !plans_.is_late();

@@ -70,10 +70,11 @@ class PlanSearch {
   /// Throws `GivenUp` if the first plan, without a price of memory, is that slow.
   void give_up_if_slow(const Candidate& first) const;
 
-  /// Whether a plan without a price may fit once it is searched to the end.
-  bool is_within_reach(const Candidate& c) const;
+  /// Whether a plan without a price, of few rounds, needs at most `reach` times the memory.
+  bool is_within(double reach, const Candidate& c) const;
   /// Plans without a price, searched to the end; none if they are out of reach.
-  std::vector<Candidate> without_price();
+  std::vector<Candidate> without_price(double reach);
+  bool has_fitting(const std::vector<Candidate>& pool) const;
   /// Whether one that fits is as fast as the fastest of all.
   bool loses_nothing(const std::vector<Candidate>& pool) const;
 
