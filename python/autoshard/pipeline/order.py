@@ -98,18 +98,16 @@ class StagedStep:
         for task in self.program.tasks:
             peak = self.kept_bytes[task.name] + costs[task.name].transient_bytes
             found[task.stage] = max(found[task.stage], peak)
-        if not self.moves.moving_bytes:
-            return tuple(found)
-        sides = zip(found, self.moves.kept_bytes, self.moves.moving_bytes, strict=True)
-        return tuple(max(peak + kept, moving) for peak, kept, moving in sides)
+        return tuple(map(max, found, self.moves.moving_bytes or found))
 
     @cached_property
     def kept_bytes(self) -> Mapping[str, float]:
         """Bytes on one device of its stage while a task runs, by its name, at the worst moment.
 
-        What the stage has all the time (arguments, copies of others' arguments, sums), in the loop
-        what it keeps of micro-batches in flight, behind it all that is made there, less what takes
-        the memory of donated arguments. What the task takes and gives is among it.
+        What the stage has all the time (arguments, copies of others' arguments, sums, rows that it
+        keeps for others), in the loop what it keeps of micro-batches in flight, behind it all that
+        is made there, less what takes the memory of donated arguments. What the task takes and
+        gives is among it.
         """
         program, values = self.program, self.values
         replacing = {
@@ -120,6 +118,8 @@ class StagedStep:
         }
         new = [value for value in _made(program.after) if value not in replacing]
         always = self._bytes_by_stage([*program.arguments, *_made(program.before)])
+        for stage, kept in enumerate(self.moves.kept_bytes):
+            always[stage] += kept
         flights = in_flight_bytes(program, self.schedule, values)
         parts = (
             (program.before, [0.0] * program.stages),
@@ -145,12 +145,10 @@ class StagedStep:
         """The same, whose rows lie elsewhere between steps.
 
         Args:
-            arguments: Parts of arrays, each an argument of ``main``, that may lie elsewhere.
+            arguments: All parts of arrays of which some lie elsewhere, as arguments of ``main``.
             results: Likewise.
             link: Between stages.
         """
-        if all(one.home == one.stage for one in (*arguments, *results)):
-            return self if self.moves == RowMoves() else replace(self, moves=RowMoves())
         program, values = self.program, self.values
         seconds, kept, moving = 0.0, [0.0] * program.stages, [0.0] * program.stages
         for rows, of_main in ((arguments, program.arguments), (results, program.results)):

@@ -54,10 +54,16 @@ class MovedArray:
     sharding: Callable[[Mesh], NamedSharding]
     """How a part, or a block, lies over the mesh of a stage."""
 
-    def sent(self, origin: Mesh, target: Mesh) -> SentValue:
-        """A part on its way."""
-        sides = self.sharding(origin), self.sharding(target)
-        return SentValue(self.shape, self.dtype, *sides, is_callers=False)
+    @property
+    def block_shape(self) -> tuple[int, ...]:
+        """Sizes of what lies on one stage."""
+        dim, parts = self.parts.dim, self.parts
+        rows = self.shape[dim] * (len(parts.stages) // len(parts.places))
+        return (*self.shape[:dim], rows, *self.shape[dim + 1 :])
+
+    def absent(self, shape: tuple[int, ...], mesh: Mesh) -> jax.Array:
+        """What stands for a part, or a block, that is on devices of other processes."""
+        return without_parts(shape, self.dtype, self.sharding(mesh))
 
 
 _Part = tuple[int, int]
@@ -90,7 +96,7 @@ class RowMover:
         self._lying = lying
         """What lies on each stage."""
         self._ways = [
-            (parts, target, sender([self._sent(*part, origin, target) for part in parts]))
+            (parts, target, sender([self._sent(number, origin, target) for number, _ in parts]))
             for (origin, target), parts in sorted(ways.items())
         ]
         self._programs = {
@@ -109,7 +115,7 @@ class RowMover:
         for stage, parts in self._lying.items():
             numbers = list(dict.fromkeys(number for number, _ in parts))
             if stage not in self._programs:
-                found |= {part: self._absent(*part, stage) for part in parts}
+                found |= self._absent(parts, stage)
                 continue
             its = [blocks[n][self.arrays[n].parts.places.index(stage)] for n in numbers]
             found |= dict(zip(parts, self._programs[stage](*its), strict=True))
@@ -127,38 +133,37 @@ class RowMover:
         """
         found = {(n, part): one for n, its in parts.items() for part, one in enumerate(its)}
         self._send(found)
-        blocks: dict[int, list[Any]] = {number: [] for number in self.arrays}
         made: dict[tuple[int, int], Any] = {}
         for stage, lying in self._lying.items():
             numbers = list(dict.fromkeys(number for number, _ in lying))
             if stage not in self._programs:
-                made |= {(n, stage): self._absent_block(n, stage) for n in numbers}
+                for n in numbers:
+                    array = self.arrays[n]
+                    made[n, stage] = array.absent(array.block_shape, self.meshes[stage])
                 continue
             its = self._programs[stage](*(found[part] for part in lying))
             made |= {(n, stage): block for n, block in zip(numbers, its, strict=True)}
-        for number, array in self.arrays.items():
-            blocks[number] = [made[number, stage] for stage in array.parts.places]
-        return blocks
+        return {
+            number: [made[number, stage] for stage in array.parts.places]
+            for number, array in self.arrays.items()
+        }
 
     def _send(self, found: dict[_Part, Any]) -> None:
         """All that is moved; each is replaced by what arrives."""
         for parts, target, send in self._ways:
             if send is None:
-                found |= {part: self._absent(*part, target) for part in parts}
+                found |= self._absent(parts, target)
                 continue
             found |= dict(zip(parts, send([found[part] for part in parts]), strict=True))
 
-    def _sent(self, number: int, part: int, origin: int, target: int) -> SentValue:
-        return self.arrays[number].sent(self.meshes[origin], self.meshes[target])
-
-    def _absent(self, number: int, part: int, stage: int) -> jax.Array:
+    def _sent(self, number: int, origin: int, target: int) -> SentValue:
         array = self.arrays[number]
-        return without_parts(array.shape, array.dtype, array.sharding(self.meshes[stage]))
+        sides = array.sharding(self.meshes[origin]), array.sharding(self.meshes[target])
+        return SentValue(array.shape, array.dtype, *sides, is_callers=False)
 
-    def _absent_block(self, number: int, stage: int) -> jax.Array:
-        array = self.arrays[number]
-        shape = _block_shape(array)
-        return without_parts(shape, array.dtype, array.sharding(self.meshes[stage]))
+    def _absent(self, parts: Sequence[_Part], stage: int) -> dict[_Part, jax.Array]:
+        arrays, mesh = self.arrays, self.meshes[stage]
+        return {part: arrays[part[0]].absent(arrays[part[0]].shape, mesh) for part in parts}
 
     def _compiled(self, stage: int, parts: Sequence[_Part], is_result: bool) -> Any:
         """Cuts the blocks of a stage, or makes them."""
@@ -170,18 +175,11 @@ class RowMover:
             return jax.ShapeDtypeStruct(shape, array.dtype, sharding=array.sharding(mesh))
 
         own = [type_of(self.arrays[number], self.arrays[number].shape) for number, _ in parts]
-        blocks = [type_of(array, _block_shape(array)) for array in its]
+        blocks = [type_of(array, array.block_shape) for array in its]
         taken, given = (own, blocks) if is_result else (blocks, own)
         write = partial(_joined if is_result else _cut, its)
         shardings = [cast(Any, one).sharding for one in given]
         return jax.jit(write, out_shardings=shardings).lower(*taken).compile()
-
-
-def _block_shape(array: MovedArray) -> tuple[int, ...]:
-    """Sizes of what lies on one stage."""
-    parts, shape = array.parts, array.shape
-    rows = shape[parts.dim] * (len(parts.stages) // len(parts.places))
-    return (*shape[: parts.dim], rows, *shape[parts.dim + 1 :])
 
 
 def _cut(arrays: Sequence[MovedArray], *blocks: jax.Array) -> list[jax.Array]:
