@@ -123,6 +123,10 @@ def test_moving_rows_takes_seconds_and_memory() -> None:
     assert donated.step_seconds == pytest.approx(still.step_seconds + moves.seconds)
     assert moves.kept_bytes == (0, 0)
     assert min(kept.step.moves.kept_bytes) >= 4 * layer, "two layers of two arrays"
+    unmoved = replace(kept.step, moves=type(moves)())
+    for task in kept.step.program.tasks:
+        more = kept.step.beside_bytes(task.name) - unmoved.beside_bytes(task.name)
+        assert more == kept.step.moves.kept_bytes[task.stage], "verify() reserves it"
     assert min(moves.moving_bytes) >= 12 * layer, "as they lie, cut, and as a step has them"
 
 
