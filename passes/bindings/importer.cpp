@@ -299,7 +299,7 @@ void bind_importer(nb::module_& module) {
           [](ProgramBuilder& b, const std::vector<std::int64_t>& axis_sizes,
              std::vector<TensorType> types, std::vector<Rule> rules, std::vector<Pin> pins,
              std::vector<Loop> loops, std::vector<Argument> arguments, Ints results,
-             Ints early, bool all_to_all) {
+             Ints early, Ints any_order, bool all_to_all) {
             Program program = b.take();
             program.mesh = {axis_sizes, all_to_all};
             program.types = std::move(types);
@@ -309,12 +309,13 @@ void bind_importer(nb::module_& module) {
             program.arguments = std::move(arguments);
             program.results = std::move(results);
             program.early = std::move(early);
+            program.any_order = std::move(any_order);
             check(program);
             importer::leave_out_unread(program, b.makes_scalars(), b.read_elsewhere());
             return program;
           },
           nb::kw_only(), "axis_sizes"_a, "types"_a, "rules"_a, "pins"_a, "loops"_a,
-          "arguments"_a, "results"_a, "early"_a, "all_to_all"_a,
+          "arguments"_a, "results"_a, "early"_a, "any_order"_a, "all_to_all"_a,
           "The program; nothing can be added any more.")
       .def("take_module", &ProgramBuilder::take_module,
            "The module as it was read; nothing can be asked any more.");

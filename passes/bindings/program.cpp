@@ -289,7 +289,7 @@ void bind_program(nb::module_& module) {
              Ints join_source, Ints join_target, Doubles join_trips, std::vector<Pin> pins,
              const std::optional<Ints>& op_after, const std::optional<Ints>& op_until,
              std::vector<Loop> loops, std::vector<Argument> arguments, List program_results,
-             List early, bool all_to_all) {
+             List early, List any_order, bool all_to_all) {
             Program program;
             program.mesh = {axis_sizes, all_to_all};
             program.types = std::move(types);
@@ -302,6 +302,7 @@ void bind_program(nb::module_& module) {
             program.arguments = std::move(arguments);
             program.results = std::move(program_results);
             program.early = std::move(early);
+            program.any_order = std::move(any_order);
             check(program);
             new (self) Program(std::move(program));
           },
@@ -310,7 +311,8 @@ void bind_program(nb::module_& module) {
           "operand_kept"_a, "result_offset"_a, "results"_a, "join_source"_a, "join_target"_a,
           "join_trips"_a, "pins"_a, "op_after"_a = nb::none(), "op_until"_a = nb::none(),
           "loops"_a = std::vector<Loop>{}, "arguments"_a = std::vector<Argument>{},
-          "program_results"_a = List{}, "early"_a = List{}, "all_to_all"_a = true,
+          "program_results"_a = List{}, "early"_a = List{}, "any_order"_a = List{},
+          "all_to_all"_a = true,
           "Fields of all ops and values, and of what they read and make, one array each.")
       .def(
           "changed",

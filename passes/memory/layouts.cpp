@@ -38,6 +38,13 @@ bool updates_in_place(const ProgramIndex& index, std::int32_t op) {
          operands[1] != no_value;
 }
 
+/// By value: an argument or result that nobody wants row by row.
+std::vector<bool> in_any_order(const ProgramIndex& index, const Aliases& aliases) {
+  std::vector<bool> found(index.num_values, false);
+  for (const std::int32_t v : index.program.any_order) found[aliases.of(v)] = true;
+  return found;
+}
+
 }  // namespace
 
 Layouts layouts_of(const ProgramIndex& index, const Aliases& aliases, const Layout& layout) {
@@ -55,8 +62,12 @@ Layouts layouts_of(const ProgramIndex& index, const Aliases& aliases, const Layo
       found.is_transposed[aliases.of(results[0])] = true;
     }
   }
+  const std::vector<bool> is_in_any_order = in_any_order(index, aliases);
+  std::erase_if(found.copied_arguments,
+                [&](const auto& copied) { return is_in_any_order[copied.first]; });
   for (const std::int32_t result : index.program.results) {
     if (result == no_value || index.is_argument(result)) continue;
+    if (is_in_any_order[aliases.of(result)]) continue;
     if (!orders.is_of_batch(result) || orders.of(result).empty()) continue;
     found.copied_results.push_back(aliases.of(result));
   }

@@ -180,6 +180,9 @@ void check(const Program& program) {
   for (std::size_t i = 0; i < program.early.size(); ++i) {
     if (!in_range(program.early[i], program)) fail("value out of range: early", i);
   }
+  for (std::size_t i = 0; i < program.any_order.size(); ++i) {
+    if (!in_range(program.any_order[i], program)) fail("value out of range: any order", i);
+  }
 }
 
 std::vector<Moved> moved_by(const Program& program, std::span<const std::int32_t> ops) {

@@ -251,6 +251,9 @@ struct Program {
   /// Values that are stored from the first program point on, whenever the op that makes them
   /// runs: copies from the memory of the host, which compilers start as early as they like.
   std::vector<std::int32_t> early = {};
+  /// Arguments and results whose dims lie in memory in any order that the compiler likes;
+  /// others come and leave row by row.
+  std::vector<std::int32_t> any_order = {};
   std::vector<Body> bodies = {};
 };
 

@@ -165,15 +165,16 @@ std::optional<Program> resized(const SizedProgram& one, const SizedProgram& othe
   Resizer to(one.examples, other.examples, examples);
   // The mesh stays that of `one`.
   auto& [mesh, types, rules, values, ops, joins, pins, loops, arguments, results, early,
-         bodies] = found;
+         any_order, bodies] = found;
   const auto& [its_mesh, its_types, its_rules, its_values, its_ops, its_joins, its_pins,
-               its_loops, its_arguments, its_results, its_early, its_bodies] = other.program;
+               its_loops, its_arguments, its_results, its_early, its_any_order, its_bodies] =
+      other.program;
   if (one.examples == other.examples || types.size() != its_types.size() ||
       rules.size() != its_rules.size() || values.size() != its_values.size() ||
       ops.size() != its_ops.size() || joins.size() != its_joins.size() ||
       loops.size() != its_loops.size() || arguments.size() != its_arguments.size() ||
-      results != its_results || early != its_early || !pins.empty() || !its_pins.empty() ||
-      !bodies.empty() || !its_bodies.empty()) {
+      results != its_results || early != its_early || any_order != its_any_order ||
+      !pins.empty() || !its_pins.empty() || !bodies.empty() || !its_bodies.empty()) {
     return std::nullopt;
   }
   for (std::size_t k = 0; k < types.size(); ++k) to.type(types[k], its_types[k]);

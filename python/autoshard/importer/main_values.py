@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -10,7 +10,14 @@ from autoshard.importer.imported_program import NO_VALUE
 from autoshard.importer.pinned_values import PinnedValues
 from autoshard.importer.values import Values
 from autoshard.ir import mlir
-from autoshard.ir.attributes import ALIASING_OUTPUT, BUFFER_DONOR, KEY_WORDS, PIN
+from autoshard.ir.attributes import (
+    ALIASING_OUTPUT,
+    ANY_ORDER,
+    BUFFER_DONOR,
+    KEY_WORDS,
+    LAYOUT_MODE,
+    PIN,
+)
 from autoshard.ir.boundary import entries_at, replaced_by
 from autoshard.ir.host_memory import on_host
 
@@ -98,6 +105,20 @@ def read_results(
             values.join(results[index], target, 1.0)
             results[index] = target
     return results
+
+
+def in_any_order(arguments: MainArguments, results: Sequence[int]) -> list[int]:
+    """The arguments and results of ``main`` whose dims lie as the compiler likes."""
+    sides = (arguments.values, arguments.attributes), (results, arguments.result_attributes)
+    found = {
+        value
+        for numbers, entries in sides
+        for value, attributes in zip(numbers, entries, strict=True)
+        if value != NO_VALUE
+        and LAYOUT_MODE in attributes
+        and mlir.StringAttr(attributes[LAYOUT_MODE]).value == ANY_ORDER
+    }
+    return sorted(found)
 
 
 def _pin_of_result(

@@ -30,7 +30,7 @@ from autoshard.importer.host_stacks import PLACED, host_stacks
 from autoshard.importer.host_values import ValuesOnHost
 from autoshard.importer.identities import Identities
 from autoshard.importer.imported_program import FunctionValues, ImportedProgram, RoundedOperand
-from autoshard.importer.main_values import MainArguments, read_arguments, read_results
+from autoshard.importer.main_values import MainArguments, in_any_order, read_arguments, read_results
 from autoshard.importer.matmul_precision import MatmulPrecision
 from autoshard.importer.pinned_values import PinnedValues
 from autoshard.importer.pins import core_pin
@@ -271,6 +271,7 @@ class _Importer:
             ],
             results=results,
             early=early,
+            any_order=in_any_order(arguments, results),
             all_to_all=allows_all_to_all(self._module),
         )
 

@@ -85,6 +85,10 @@ MEMORY_KIND = "mhlo.memory_kind"
 ALIASING_OUTPUT = "tf.aliasing_output"
 BUFFER_DONOR = "jax.buffer_donor"
 RESULT_INFO = "jax.result_info"
+LAYOUT_MODE = "mhlo.layout_mode"
+"""How dims lie in memory: XLA's text of a layout, or ``ANY_ORDER``; row by row without."""
+ANY_ORDER = "auto"
+"""The compiler chooses."""
 
 # Custom calls that autoshard writes, and what stands on them.
 

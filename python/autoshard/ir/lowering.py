@@ -558,6 +558,13 @@ def accept_sub_byte_arguments(compiled: jax.stages.Compiled) -> None:
     ]
 
 
+def layouts_of_results(compiled: jax.stages.Compiled) -> tuple[str, ...]:
+    """In which order and tiles the dims of every result lie; XLA's texts."""
+    program: Any = compiled
+    layouts = program._executable._unloaded_executable.xla_executable.get_output_layouts()
+    return tuple(map(str, layouts))
+
+
 def static_arguments(
     fn: Any, argnums: Any, argnames: Any
 ) -> tuple[tuple[int, ...], tuple[str, ...]]:

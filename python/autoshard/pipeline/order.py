@@ -13,6 +13,7 @@ from autoshard.ir import mlir, new_context, parse_bytes, print_module
 from autoshard.ir.garbage import no_collection
 from autoshard.pipeline.donations import Donated, Donations, donations_of
 from autoshard.pipeline.flights import in_flight_bytes
+from autoshard.pipeline.layouts import Inside, inside_of_stages, leave_order
 from autoshard.pipeline.modules import TaskModules, copy_of, donate, task_module
 from autoshard.pipeline.options import Pipeline
 from autoshard.pipeline.row_moves import MovedRow, RowMoves
@@ -54,6 +55,8 @@ class StagedStep:
     sent_seconds: Mapping[int, float]
     """Seconds to send each of its values that is sent, to another stage."""
     donated: Donated
+    inside: Mapping[str, Inside] = field(default_factory=dict[str, Inside])
+    """Where tasks take and give what the compiler lays out as it likes, by name."""
     moves: RowMoves = field(default_factory=RowMoves)
     """What moving rows costs that lie elsewhere between steps."""
 
@@ -235,15 +238,15 @@ def _priced(
     signatures = {one.task.name: prices.signature(split, one) for one in split.tasks}
     values = values_of(program, prices.main(split), signatures)
     donations = donations_of(program, donated)
+    inside = inside_of_stages(program, machinery.stage.compiler)
     costs = {
-        one.task.name: prices.cost(
-            split, one, signatures[one.task.name], donations.get(one.task.name, {})
-        )
+        name: prices.cost(split, one, signatures[name], donations.get(name, {}), inside.get(name))
         for one in split.tasks
+        for name in (one.task.name,)
     }
     sent = _sent_seconds(program, values, machinery.whole)
     schedule = _scheduled(rule, program, costs, sent)
-    return StagedStep(program, rule, schedule, modules, values, costs, sent, donated)
+    return StagedStep(program, rule, schedule, modules, values, costs, sent, donated, inside)
 
 
 def fastest_within(steps: Sequence[StagedStep], limit: float) -> StagedStep:
@@ -284,10 +287,14 @@ def _step(module: mlir.Module, rule: Rule, known: _Costs, donated: Donated) -> S
     signatures = {name: signature(each) for name, each in own.items()}
     values = values_of(program, signature(module), signatures)
     donations = donations_of(program, donated)
-    costs = {name: known.of(each, donations.get(name, {})) for name, each in own.items()}
+    inside = inside_of_stages(program, known.machinery.stage.compiler)
+    costs = {
+        name: known.of(each, donations.get(name, {}), inside.get(name))
+        for name, each in own.items()
+    }
     sent = _sent_seconds(program, values, known.machinery.whole)
     schedule = _scheduled(rule, program, costs, sent)
-    return StagedStep(program, rule, schedule, own, values, costs, sent, donated)
+    return StagedStep(program, rule, schedule, own, values, costs, sent, donated, inside)
 
 
 def _scheduled(
@@ -365,26 +372,30 @@ class _Costs:
 
     def __init__(self, machinery: Machinery) -> None:
         self.machinery = machinery
-        self._known: dict[tuple[bytes, tuple[tuple[int, int], ...]], TaskCost] = {}
+        self._known: dict[bytes, TaskCost] = {}
 
-    def of(self, module: mlir.Module, donated: Mapping[int, int]) -> TaskCost:
+    def of(
+        self, module: mlir.Module, donated: Mapping[int, int], inside: Inside | None
+    ) -> TaskCost:
         """What a task comes to by its module, whose results take the memory of donated arguments.
 
         Args:
             module: Of the task.
             donated: Which argument gives its memory to which result.
+            inside: Where it takes and gives what the compiler lays out as it likes.
         """
-        key = print_module(module), tuple(sorted(donated.items()))
+        as_compiled = copy_of(module)
+        donate(as_compiled, donated)
+        leave_order(as_compiled, inside)
+        key = print_module(as_compiled)
         if key not in self._known:
-            self._known[key] = _cost(module, donated, self.machinery)
+            self._known[key] = _cost(as_compiled, donated, self.machinery)
         return self._known[key]
 
 
 def _cost(module: mlir.Module, donated: Mapping[int, int], machinery: Machinery) -> TaskCost:
-    as_compiled = copy_of(module)
-    donate(as_compiled, donated)
     plan = cost_of_module(
-        as_compiled, machinery.stage, overlap=machinery.overlap, trip_count=machinery.trip_count
+        module, machinery.stage, overlap=machinery.overlap, trip_count=machinery.trip_count
     ).plan
     held = held_bytes(signature(module), donated)
     return TaskCost(plan.step_seconds, max(plan.peak_bytes - held, 0.0))

@@ -21,10 +21,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from autoshard.ir import print_module
-from autoshard.ir.lowering import accept_sub_byte_arguments, lower_module
+from autoshard.ir.lowering import accept_sub_byte_arguments, layouts_of_results, lower_module
 from autoshard.ir.module import operations_of
 from autoshard.ir.retarget import can_be_retargeted, retargeted
 from autoshard.pipeline.instructions import Run, Send, instructions_of
+from autoshard.pipeline.layouts import Layouts
 from autoshard.pipeline.modules import ExportForm, exported
 from autoshard.pipeline.order import StagedStep
 from autoshard.pipeline.transfers import (
@@ -219,29 +220,34 @@ def _compiled(
 
     Equal tasks are compiled once, for all their stages.
     """
-    tasks = [
-        _task(step, task, meshes[task.stage], settings)
-        for task in step.program.tasks
-        if is_here(meshes[task.stage])
-    ]
-    first: dict[Any, _Task] = {}
-    for task in tasks:
-        first.setdefault(task.key, task)
+    here = {task.name: task for task in step.program.tasks if is_here(meshes[task.stage])}
+    layouts = Layouts(step.inside)
     options = dict(settings.compiler_options)
+    compile_one = partial(jax.stages.Lowered.compile, compiler_options=options)
+    first: dict[Any, _Task] = {}
+    made: dict[Any, jax.stages.Compiled] = {}
+    placed: dict[tuple[Any, int], jax.stages.Compiled] = {}
+    found: dict[str, jax.stages.Compiled] = {}
     with ThreadPoolExecutor(_COMPILERS) as pool:
-        compile_one = partial(jax.stages.Lowered.compile, compiler_options=options)
-        compiled = pool.map(compile_one, [task.lowered() for task in first.values()])
-        made = dict(zip(first, compiled, strict=True))
-    found: dict[tuple[Any, int], jax.stages.Compiled] = {}
-    for task in tasks:
-        at = task.key, task.stage
-        if at in found:
-            continue
-        found[at] = made[task.key]
-        if task.stage != first[task.key].stage:
-            found[at] = retargeted(made[task.key], options, task.mesh, *task.types)
-        accept_sub_byte_arguments(found[at])
-    return {task.name: found[task.key, task.stage] for task in tasks}
+        for names in layouts.in_turn(list(here)):
+            tasks = [
+                _task(step, here[name], meshes[here[name].stage], settings, layouts)
+                for name in names
+            ]
+            new = {task.key: task for task in reversed(tasks) if task.key not in made}
+            first.update(new)
+            compiled = pool.map(compile_one, [task.lowered() for task in new.values()])
+            made.update(zip(new, compiled, strict=True))
+            for task in tasks:
+                at = task.key, task.stage
+                if at not in placed:
+                    placed[at] = made[task.key]
+                    if task.stage != first[task.key].stage:
+                        placed[at] = retargeted(made[task.key], options, task.mesh, *task.types)
+                    accept_sub_byte_arguments(placed[at])
+                found[task.name] = placed[at]
+                layouts.keep(task.name, layouts_of_results(made[task.key]))
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,9 +283,16 @@ def _types(values: Sequence[StageValue], mesh: jax.sharding.Mesh) -> list[jax.Sh
     ]
 
 
-def _task(step: StagedStep, task: StageTask, mesh: jax.sharding.Mesh, settings: Settings) -> _Task:
+def _task(
+    step: StagedStep,
+    task: StageTask,
+    mesh: jax.sharding.Mesh,
+    settings: Settings,
+    layouts: Layouts,
+) -> _Task:
     pairs = step.donations.get(task.name, {})
     module = exported(step.modules[task.name], pairs, settings.form)
+    layouts.lay_out(module, task.name)
     text = print_module(module)
     calls_back = any(map(is_callback, operations_of(module.operation)))
     is_for_all = can_be_retargeted(mesh) and not calls_back

@@ -13,6 +13,7 @@ from typing import Any
 from autoshard.cluster import Cluster
 from autoshard.errors import PlanError
 from autoshard.ir import mlir, print_module
+from autoshard.pipeline.layouts import Layouts
 from autoshard.pipeline.modules import copy_of, donate
 from autoshard.pipeline.order import StagedStep
 from autoshard.pipeline.task_prices import TaskCost
@@ -187,6 +188,7 @@ def verify_staged_step(
     stop = threading.Event()
     run = _Run(
         step,
+        Layouts(step.inside),
         partial(
             verify_module,
             use_shardy=use_shardy,
@@ -214,31 +216,53 @@ def verify_staged_step(
 @dataclass(frozen=True)
 class _Run:
     step: StagedStep
+    layouts: Layouts
     verify: Callable[[mlir.Module, Cluster], Verification]
     processes: int | None
     stop: threading.Event
 
     def verified(self, clusters: Mapping[str, Cluster]) -> dict[str, Verification]:
         """The tasks of these names, each compiled for its cluster, equal ones once."""
-        modules = {name: _as_compiled(self.step, name) for name in clusters}
-        keys = {
-            name: (print_module(module), clusters[name].usable_memory_bytes)
-            for name, module in modules.items()
-        }
-        first = {key: name for name, key in reversed(keys.items())}
         at_a_time = self.processes or os.cpu_count() or 1
-        with ThreadPoolExecutor(min(at_a_time, len(first))) as pool:
+        known: dict[tuple[bytes, int], Verification] = {}
+        found: dict[str, Verification] = {}
+        with ThreadPoolExecutor(at_a_time) as pool:
             try:
-                begun = {
-                    key: pool.submit(self.verify, modules[name], clusters[name])
-                    for key, name in first.items()
-                }
-                found = {key: one.result() for key, one in begun.items()}
+                for names in self.layouts.in_turn(list(clusters)):
+                    ready = {name: clusters[name] for name in names}
+                    found |= self._side_by_side(ready, pool, known)
             except BaseException:
                 self.stop.set()
                 pool.shutdown(wait=False, cancel_futures=True)
                 raise
-        return {name: found[key] for name, key in keys.items()}
+        return {name: found[name] for name in clusters}
+
+    def _side_by_side(
+        self,
+        clusters: Mapping[str, Cluster],
+        pool: ThreadPoolExecutor,
+        known: dict[tuple[bytes, int], Verification],
+    ) -> dict[str, Verification]:
+        modules = {name: self._as_compiled(name) for name in clusters}
+        keys = {
+            name: (print_module(module), clusters[name].usable_memory_bytes)
+            for name, module in modules.items()
+        }
+        first = {key: name for name, key in reversed(keys.items()) if key not in known}
+        begun = {
+            key: pool.submit(self.verify, modules[name], clusters[name])
+            for key, name in first.items()
+        }
+        known.update((key, one.result()) for key, one in begun.items())
+        for name, key in keys.items():
+            self.layouts.keep(name, known[key].program.result_layouts)
+        return {name: known[key] for name, key in keys.items()}
+
+    def _as_compiled(self, name: str) -> mlir.Module:
+        module = copy_of(self.step.modules[name])
+        donate(module, self.step.donations.get(name, {}))
+        self.layouts.lay_out(module, name)
+        return module
 
 
 def _beside(found: StagedVerification) -> dict[str, int]:
@@ -261,9 +285,3 @@ def _with_less_memory(cluster: Cluster, taken: int) -> Cluster:
     memory = cluster.chip.memory_bytes
     left = replace(memory, value=memory.value - taken)
     return replace(cluster, chip=replace(cluster.chip, memory_bytes=left))
-
-
-def _as_compiled(step: StagedStep, name: str) -> mlir.Module:
-    module = copy_of(step.modules[name])
-    donate(module, step.donations.get(name, {}))
-    return module

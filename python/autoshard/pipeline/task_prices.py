@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from autoshard.cluster import Cluster
 from autoshard.importer.core_rules import RuleTable
 from autoshard.ir import mlir
+from autoshard.pipeline.layouts import Inside, leave_order
 from autoshard.pipeline.modules import donate, empty_task, lone_task
 from autoshard.pipeline.values import Signature, StageValue, held_bytes, signature
 from autoshard.planned.given_plan import cost_of_module
@@ -38,10 +39,14 @@ class Machinery:
 
 
 _Key = tuple[
-    int, tuple[str | None, ...], tuple[tuple[int, str | None], ...], tuple[tuple[int, int], ...]
+    int,
+    tuple[str | None, ...],
+    tuple[tuple[int, str | None], ...],
+    tuple[tuple[int, int], ...],
+    tuple[tuple[int, ...], tuple[int, ...]] | None,
 ]
 """What a task does, how what it takes is sharded, which of its values it gives and how these are,
-what it donates."""
+what it donates, where it takes and gives what only its stage sees."""
 
 
 class TaskPrices:
@@ -74,7 +79,12 @@ class TaskPrices:
         return tuple(self._values[key] for key in keys)
 
     def cost(
-        self, split: SplitProgram, task: SplitTask, given: Signature, donated: Mapping[int, int]
+        self,
+        split: SplitProgram,
+        task: SplitTask,
+        given: Signature,
+        donated: Mapping[int, int],
+        inside: Inside | None,
     ) -> TaskCost:
         """What a task comes to whose results take the memory of donated arguments.
 
@@ -83,6 +93,7 @@ class TaskPrices:
             task: One of its tasks.
             given: What it takes and gives.
             donated: Which argument gives its memory to which result.
+            inside: Where it takes and gives what the compiler lays out as it likes.
         """
         places = split.source.reader.positions(task.ops, [one.value for one in task.gives])
         key = (
@@ -90,16 +101,23 @@ class TaskPrices:
             tuple(one.sharding for one in task.reads),
             tuple(zip(places, (one.sharding for one in task.gives), strict=True)),
             tuple(sorted(donated.items())),
+            None if inside is None else (tuple(inside.operands), inside.results),
         )
         if key not in self._costs:
-            self._costs[key] = self._cost(split, task, given, donated)
+            self._costs[key] = self._cost(split, task, given, donated, inside)
         return self._costs[key]
 
     def _cost(
-        self, split: SplitProgram, task: SplitTask, given: Signature, donated: Mapping[int, int]
+        self,
+        split: SplitProgram,
+        task: SplitTask,
+        given: Signature,
+        donated: Mapping[int, int],
+        inside: Inside | None,
     ) -> TaskCost:
         module = lone_task(split, task)
         donate(module, donated)
+        leave_order(module, inside)
         machinery = self._machinery
         costed = cost_of_module(
             module,

@@ -75,6 +75,8 @@ class CompiledProgram:
     argument_shardings: tuple[str, ...] = ()
     """HloSharding texts; none where the compiler names none."""
     result_shardings: tuple[str, ...] = ()
+    result_layouts: tuple[str, ...] = ()
+    """XLA's texts: in which order and tiles dims lie."""
     hlo_text: str | None = field(default=None, repr=False)
     """HLO of one partition, optimised; None where ``no_hlo_text`` says why."""
     no_hlo_text: str | None = None
@@ -107,7 +109,7 @@ class CompiledProgram:
     def from_json(cls, fields: Mapping[str, Any], hlo_text: str | None = None) -> CompiledProgram:
         """What ``to_json`` wrote, with the text if it was kept."""
         given = dict(fields)
-        for name in ("argument_shardings", "result_shardings", "messages"):
+        for name in ("argument_shardings", "result_shardings", "result_layouts", "messages"):
             given[name] = tuple(given.get(name, ()))
         return cls(**given, hlo_text=hlo_text)
 

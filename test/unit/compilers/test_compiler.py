@@ -164,6 +164,21 @@ class Exposed(Text):
 
 
 @dataclass(frozen=True)
+class HandedOn(Text):
+    """What tasks of a pipeline of two stages need besides what they take and give."""
+
+    def _answer(self, cluster: Cluster) -> dict[str, float]:
+        x, weight = (jax.ShapeDtypeStruct(shape, jnp.float32) for shape in self.shapes)
+        pipeline = autoshard.Pipeline(2, 2, "1f1b")
+        arguments = ([weight] * 2, x)
+        plan = autoshard.plan(
+            self.function, *arguments, cluster=cluster, pipeline=pipeline, batch_argnums=1
+        )
+        assert plan.pipeline is not None
+        return {name: cost.transient_bytes for name, cost in plan.pipeline.step.costs.items()}
+
+
+@dataclass(frozen=True)
 class Sent(Text):
     """Bytes that a step sends to its host and back to fit 90% of what it takes; -1: it does not."""
 
@@ -358,6 +373,20 @@ def kept_scores(x: Any, y: Any) -> Any:
     """Scores of a batch leave the program with their rows last, and are read in another order."""
     scores = jnp.swapaxes(jnp.einsum("bqd,bkd->bqk", x, x), 1, 2)
     return scores, jnp.sqrt(scores + y)
+
+
+def kept_for_gradients(weights: Any, x: Any) -> Any:
+    """Gradients of layers whose scores lie with their rows last."""
+
+    def loss(weights: Any) -> Any:
+        hidden = x
+        for own in weights:
+            keys = hidden @ own
+            scores = jnp.swapaxes(jnp.einsum("bqd,bkd->bqk", keys, keys), 1, 2)
+            hidden = jnp.einsum("bkq,bkd->bqd", jnp.exp(scores) * jnp.sin(scores), keys)
+        return hidden.sum()
+
+    return jax.grad(loss)(weights)
 
 
 def stacked(w: Any, x: Any) -> Any:
@@ -670,6 +699,9 @@ SHOWN: dict[str, Memory | Seconds | Planned | Text | Turns] = {
     "layout.tile_rows": Memory(window_scores, ((16, 49, 32),), TPU, 16),
     "layout.tile_columns": Memory(window_scores, ((16, 49, 32),), TPU, 0),
     "layout.keeps_reshapes": Text(heads, ((64, 32), (32, 32)), "v5p:2x2x1", False),
+    "layout.chosen_results": HandedOn(
+        kept_for_gradients, ((8, 64, 64), (64, 64)), "v5e:2x2", False
+    ),
     "buffers.tuples_of_convolutions": Memory(
         residual, ((4, 8, 16, 16), (8, 8, 3, 3), (4, 8, 16, 16)), GPU, 0
     ),

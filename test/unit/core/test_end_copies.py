@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import pytest
 from compiler_answers import GPU, TPU
-from test_program_memory import read
+from test_program_memory import read, read_text
 
 ROWS, SCORES = (4, 16, 8), (4, 16, 16)
 COPY = 4 * 16 * 16 * 4
@@ -69,3 +70,26 @@ def test_sums_that_a_result_is_written_over_are_not_copied() -> None:
         return read(updated, ROWS, SCORES, donate=(1,), compiler=compiler).peak()[0]
 
     assert peak(1) == peak(0)
+
+
+@pytest.mark.parametrize(
+    ("function", "shapes", "row_by_row"),
+    [
+        (leaving, (ROWS,), 'jax.result_info = "result"'),
+        (beside, (ROWS, SCORES), "%arg1: tensor<4x16x16xf32>"),
+    ],
+    ids=["a result", "an argument"],
+)
+def test_what_lies_as_the_compiler_likes_is_not_copied(
+    function: Callable[..., Any], shapes: tuple[tuple[int, ...], ...], row_by_row: str
+) -> None:
+    arguments = [jax.ShapeDtypeStruct(shape, jnp.float32) for shape in shapes]
+    text = jax.jit(function).lower(*arguments).as_text()
+    mode = 'mhlo.layout_mode = "auto"'
+    free = f"{row_by_row} {{{mode}}}" if row_by_row.startswith("%") else mode
+    assert row_by_row in text
+    base = {**TPU, "layout.tile_rows": 1, "layout.tile_columns": 0}
+    asked, chosen = (
+        read_text(said, base).peak()[0] for said in (text, text.replace(row_by_row, free, 1))
+    )
+    assert asked - chosen == COPY
