@@ -17,6 +17,8 @@ from autoshard.ir.attributes import ANY_ORDER
 from autoshard.ir.boundary import main_function
 from autoshard.pipeline import layouts
 
+pytestmark = pytest.mark.filterwarnings("ignore:.*the arrays of the batch are cut unlike")
+
 HEADS, TOKENS, WIDTH = 2, 4, 8
 
 

@@ -9,7 +9,7 @@ from autoshard.importer.imported_program import NO_VALUE
 from autoshard.importer.pinned_values import PinnedValues
 from autoshard.importer.values import Values
 from autoshard.ir import mlir
-from autoshard.ir.attributes import MARK_ROLE, PIN
+from autoshard.ir.attributes import MARK_ROLE, PIN, RESHARDED
 
 
 class Identities:
@@ -39,6 +39,11 @@ class Identities:
         operands = self._values.operands(number)
         for value in operands:
             builder.set_read(value)
+        if RESHARDED in op.attributes:
+            operands = [
+                value if value == NO_VALUE else self._values.resharded(value, trips)
+                for value in operands
+            ]
         self._values.alias_or_copy(number, operands, trips)
 
     def constraint(self, number: int, trips: float) -> None:

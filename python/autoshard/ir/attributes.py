@@ -69,6 +69,8 @@ SAID_TRIPS = "autoshard.said_trips"
 
 DEFERRED = "autoshard.deferred"
 """Stands at a task for whose results nothing in the loop waits."""
+RESHARDED = "autoshard.resharded"
+"""Stands at a barrier that gives what it takes in another sharding."""
 
 CHECKPOINT_NAME = "autoshard.checkpoint_name"
 """The name of an op's result by ``jax.ad_checkpoint.checkpoint_name``."""

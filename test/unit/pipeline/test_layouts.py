@@ -16,6 +16,8 @@ from autoshard.pipeline.layouts import Layouts, inside_of_stages
 from autoshard.pipeline.modules import copy_of
 from autoshard.rewrites.stage_tasks.program import Call
 
+pytestmark = pytest.mark.filterwarnings("ignore:.*the arrays of the batch are cut unlike")
+
 TPU = Cluster.of("v5e:2x2")
 
 

@@ -12,8 +12,11 @@ import autoshard
 from autoshard.cluster import Cluster
 from autoshard.cluster.stages import cluster_of_a_stage
 from autoshard.ir import new_context, parse_bytes
+from autoshard.ir.attributes import RESHARDED
+from autoshard.ir.module import operations_of
 from autoshard.pipeline.order import StagedStep, staged_steps, step_by_rule
 from autoshard.pipeline.task_prices import Machinery
+from autoshard.planned.given_plan import cost_of_module
 from autoshard.rewrites.stage_tasks.program import Call
 
 CLUSTER = Cluster.of("h100:4")
@@ -103,3 +106,36 @@ def test_old_moments_are_scaled_in_the_update_that_waits_for_the_norm() -> None:
     found = plan.pipeline.step
     squares = next(one for one in found.program.after if isinstance(one, Call))
     assert {found.values[value].shape for value in squares.results} == {()}
+
+
+HELD = """
+module @task attributes {autoshard.mesh = "fsdp=4", mhlo.num_partitions = 4 : i32} {
+  func.func public @main(
+    %weight: tensor<4096x4096xf32> {mhlo.sharding = "{devices=[4,1]<=[4]}"}
+  ) -> (tensor<4096x4096xf32> {mhlo.sharding = "{replicated}"}) {
+    %held = stablehlo.optimization_barrier {RESHARDED mhlo.sharding = "{replicated}"} %weight
+      : tensor<4096x4096xf32>
+    return %held : tensor<4096x4096xf32>
+  }
+}
+"""
+
+
+def test_what_is_split_otherwise_before_the_loop_takes_seconds() -> None:
+    """A weight that all micro-batches read whole is gathered once."""
+
+    def sent(text: str) -> float:
+        module = parse_bytes(text.encode(), new_context(), "task")
+        return cost_of_module(module, CLUSTER).plan.communication_seconds
+
+    gathered = 3 / 4 * 4 * 4096**2 / CLUSTER.dims[-1].bandwidth.value
+    assert sent(HELD.replace("RESHARDED", "autoshard.resharded,")) > gathered / 4
+    assert sent(HELD.replace("RESHARDED", "")) == 0
+
+
+def test_what_micro_batches_read_split_otherwise_is_marked_as_resharded() -> None:
+    tasks = planned(autoshard.Pipeline(2, 4)).pipeline.step.modules.values()
+    ops = [op for task in tasks for op in operations_of(task.operation)]
+    held = [op for op in ops if op.name == "stablehlo.optimization_barrier"]
+    assert held
+    assert all(RESHARDED in op.attributes for op in held)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from autoshard.errors import PlanError
 from autoshard.ir import mlir, place
-from autoshard.ir.attributes import MHLO_SHARDING, PIPELINE_STAGES
+from autoshard.ir.attributes import MHLO_SHARDING, PIPELINE_STAGES, RESHARDED
 from autoshard.ir.boundary import attributes_at, main_function
 from autoshard.ir.micro_batch_loop import micro_batch_loop
 from autoshard.rewrites.stage_tasks.shardings import sharding_attribute, shardings_of
@@ -120,7 +120,7 @@ class SourceProgram:
             "stablehlo.optimization_barrier",
             results=[start.type],
             operands=[start],
-            attributes=sharding_attribute([text]),
+            attributes={**sharding_attribute([text]), RESHARDED: mlir.UnitAttr.get()},
             loc=self.loop.location,
             ip=mlir.InsertionPoint(self.loop),
         )
