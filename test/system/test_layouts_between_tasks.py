@@ -56,12 +56,15 @@ def columns_first(monkeypatch: Any) -> list[str]:
         module: mlir.Module, operands: Mapping[int, str], results: Mapping[int, str]
     ) -> None:
         type_ = main_function(module).attributes["function_type"]
-        types = mlir.FunctionType(mlir.TypeAttr(type_).value).results
-        given = {
-            at: turned(types[at]) if layout == ANY_ORDER else layout
-            for at, layout in results.items()
-        }
-        set_layouts(module, operands, given)
+        types = mlir.FunctionType(mlir.TypeAttr(type_).value)
+        taken, given = (
+            {
+                at: turned(of_side[at]) if layout == ANY_ORDER else layout
+                for at, layout in layouts_of_side.items()
+            }
+            for of_side, layouts_of_side in ((types.inputs, operands), (types.results, results))
+        )
+        set_layouts(module, taken, given)
 
     def knows(compiler: Compiler, rule: str) -> bool:
         return rule == "layout.chosen_results" or does(compiler, rule)

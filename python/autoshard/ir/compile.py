@@ -41,6 +41,10 @@ class CompiledModule:
         """HloSharding text of every result, as the compiler chose."""
         return tuple(map(str, self._result_shardings()))
 
+    def argument_layouts(self) -> tuple[str, ...]:
+        """In which order and tiles the dims of every argument lie, as the compiler chose."""
+        return tuple(map(str, self.executable.get_parameter_layouts()))
+
     def result_layouts(self) -> tuple[str, ...]:
         """In which order and tiles the dims of every result lie, as the compiler chose."""
         return tuple(map(str, self.executable.get_output_layouts()))

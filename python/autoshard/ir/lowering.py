@@ -558,11 +558,11 @@ def accept_sub_byte_arguments(compiled: jax.stages.Compiled) -> None:
     ]
 
 
-def layouts_of_results(compiled: jax.stages.Compiled) -> tuple[str, ...]:
-    """In which order and tiles the dims of every result lie; XLA's texts."""
-    program: Any = compiled
-    layouts = program._executable._unloaded_executable.xla_executable.get_output_layouts()
-    return tuple(map(str, layouts))
+def layouts_of(compiled: jax.stages.Compiled) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """In which order and tiles the dims of arguments and of results lie; XLA's texts."""
+    executable = cast(Any, compiled)._executable._unloaded_executable.xla_executable
+    taken, given = executable.get_parameter_layouts(), executable.get_output_layouts()
+    return tuple(map(str, taken)), tuple(map(str, given))
 
 
 def static_arguments(

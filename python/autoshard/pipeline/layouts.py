@@ -1,16 +1,19 @@
 """In which order the dims of values lie in memory, between the tasks of a stage.
 
 Arguments and results of programs lie row by row, and compilers copy what they would have otherwise.
-What only tasks of one stage see lies as the task that makes it has it: that is compiled first, and
-those that read it are compiled for the layout that the compiler chose.
+What only tasks of one stage see lies as one of them has it: that is compiled first, and the others
+for the layout that the compiler chose. Tasks of the loop come first, as they run most: what is
+made before it lies as they read it, what is read behind it as they make it.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from autoshard.compilers.compiler import Compiler
+from autoshard.errors import CompileError
 from autoshard.ir import mlir
 from autoshard.ir.attributes import ANY_ORDER, LAYOUT_MODE
 from autoshard.ir.boundary import Side, attributes_at, main_function
@@ -21,43 +24,67 @@ from autoshard.rewrites.stage_tasks.program import Call, StageProgram, Transfer
 class Inside:
     """Where a task takes and gives what only tasks of its stage see."""
 
-    operands: Mapping[int, tuple[str, int]]
-    """By place: the task that gives it, and where."""
-    results: tuple[int, ...]
-    """Places."""
+    operands: Mapping[int, int]
+    """By place: the value, that of the sum before the loop where it is one."""
+    results: Mapping[int, int]
+
+    @property
+    def values(self) -> set[int]:
+        """What lies in one layout wherever it is."""
+        return {*self.operands.values(), *self.results.values()}
 
 
-_NOTHING = Inside({}, ())
+_NOTHING = Inside({}, {})
 
 
 def inside_of_stages(program: StageProgram, compiler: Compiler) -> Mapping[str, Inside]:
     """By name of the task; empty where the compiler takes no layouts of single results.
 
-    Values are left out that the caller of the step has, that are sent, or that the loop carries:
-    these several tasks make in turns.
+    Values are left out that the caller of the step has or that are sent, and what the loop carries
+    that is no sum of one task's.
     """
     if not compiler.does("layout.chosen_results"):
         return {}
+    known = _inside(program)
+    return {
+        call.task.name: Inside(
+            {at: known[value] for at, value in enumerate(call.operands) if value in known},
+            {at: known[value] for at, value in enumerate(call.results) if value in known},
+        )
+        for call in _calls(program)
+    }
+
+
+def _inside(program: StageProgram) -> dict[int, int]:
+    """By value: itself; the sum before the loop for what becomes of that."""
     steps = (*program.before, *program.loop, *program.after)
     seen = {*program.arguments, *program.results}
     seen.update(step.operand for step in steps if isinstance(step, Transfer))
+    made = {value: call for call in _calls(program) for value in call.results}
+    reads = Counter(value for call in _calls(program) for value in call.operands)
+    carried = Counter(one.start for one in program.carried)
+    carried.update(one.update for one in program.carried)
+    found: dict[int, int] = {}
     for one in program.carried:
-        seen.update((one.start, one.argument, one.update, one.result))
-    calls = [step for step in steps if isinstance(step, Call)]
-    read = {value for call in calls for value in call.operands}
-    made = {
-        value: (call.task.name, place)
-        for call in calls
-        for place, value in enumerate(call.results)
-        if value in read and value not in seen
-    }
-    return {
-        call.task.name: Inside(
-            {at: made[value] for at, value in enumerate(call.operands) if value in made},
-            tuple(place for place, value in enumerate(call.results) if value in made),
+        values = (one.start, one.argument, one.update, one.result)
+        update = made.get(one.update)
+        is_own = (
+            update is not None
+            and one.start in made
+            and one.argument in update.operands
+            and [reads[value] for value in values[:3]] == [0, 1, 0]
+            and carried[one.start] == carried[one.update] == 1
         )
-        for call in calls
-    }
+        if is_own and reads[one.result] and seen.isdisjoint(values):
+            found.update(dict.fromkeys(values, one.start))
+        seen.update(values)
+    found.update((value, value) for value in made if value not in seen and reads[value])
+    return found
+
+
+def _calls(program: StageProgram) -> list[Call]:
+    steps = (*program.before, *program.loop, *program.after)
+    return [step for step in steps if isinstance(step, Call)]
 
 
 def set_layouts(
@@ -96,42 +123,71 @@ def leave_order(module: mlir.Module, inside: Inside | None) -> None:
 class Layouts:
     """Layouts that compilers chose, as tasks are compiled one after the other."""
 
-    def __init__(self, inside: Mapping[str, Inside]) -> None:
+    def __init__(self, program: StageProgram, inside: Mapping[str, Inside]) -> None:
         self._inside = inside
-        self._chosen: dict[tuple[str, int], str] = {}
-        """By task and place of the result, XLA's text."""
+        parts = (program.loop, program.before, program.after)
+        self._order = [step.task.name for part in parts for step in part if isinstance(step, Call)]
+        self._chosen: dict[int, str] = {}
+        """By value, XLA's text."""
+        self._again: set[str] = set()
+        """Tasks that have to be compiled once more."""
 
     def in_turn(self, names: Sequence[str]) -> Iterator[list[str]]:
-        """Tasks that can be compiled side by side, as soon as those before are compiled.
+        """Tasks that can be compiled side by side, as soon as those before are compiled and kept.
 
-        Args:
-            names: Of tasks, each behind those that make what it reads.
+        One that takes and gives a sum in two layouts comes once more.
         """
-        waiting = list(names)
+        waiting = [name for name in self._order if name in set(names)]
         while waiting:
-            makers = {
-                name: {maker for maker, _ in self._inside.get(name, _NOTHING).operands.values()}
-                for name in waiting
-            }
-            ready = [name for name in waiting if makers[name].isdisjoint(waiting)]
+            seen, ready = set[int](), list[str]()
+            for name in waiting:
+                open_ = self._of(name).values - self._chosen.keys()
+                if seen.isdisjoint(open_):
+                    ready.append(name)
+                seen |= open_
             yield ready
-            waiting = [name for name in waiting if name not in ready]
+            waiting = [name for name in waiting if name not in ready or name in self._again]
 
     def lay_out(self, module: mlir.Module, name: str) -> None:
         """Say in the module of a task how what it takes and gives lies in memory."""
-        inside = self._inside.get(name, _NOTHING)
-        taken = {at: self._chosen.get(made) for at, made in inside.operands.items()}
-        given = {at: self._chosen.get((name, at), ANY_ORDER) for at in inside.results}
-        set_layouts(module, {at: layout for at, layout in taken.items() if layout}, given)
+        inside = self._of(name)
+        taken, given = (
+            {at: self._chosen.get(value, ANY_ORDER) for at, value in side.items()}
+            for side in (inside.operands, inside.results)
+        )
+        set_layouts(module, taken, given)
 
-    def keep(self, name: str, layouts: Sequence[str]) -> None:
-        """Remember how the results of a compiled task lie.
+    def keep(self, name: str, operands: Sequence[str], results: Sequence[str]) -> None:
+        """Remember how a compiled task has its values.
 
         Args:
             name: Of the task.
-            layouts: XLA's texts of all results; none where the task does not fit in memory.
+            operands: XLA's texts of all; none where the task does not fit in memory.
+            results: Likewise. A sum is taken as it is given.
+
+        Raises:
+            CompileError: It was compiled for other layouts than it was told.
         """
-        if layouts:
-            self._chosen.update(
-                ((name, at), layouts[at]) for at in self._inside.get(name, _NOTHING).results
+        if not operands and not results:
+            return
+        inside = self._of(name)
+        found = [(value, results[at]) for at, value in inside.results.items()]
+        found += [(value, operands[at]) for at, value in inside.operands.items()]
+        for value, layout in found:
+            self._chosen.setdefault(value, layout)
+        other = next((one for one in found if self._chosen[one[0]] != one[1]), None)
+        if other is None:
+            self._again.discard(name)
+        elif name in self._again:
+            raise CompileError(
+                f"the compiler lays out an array of {name} as {other[1]}, it was told"
+                f" {self._chosen[other[0]]}. Plan for the same compiler with"
+                ' ":without=layout.chosen_results" behind its name (compiler=), so that tasks take'
+                " and give all arrays row by row, and report the program.",
+                reason="refused",
             )
+        else:
+            self._again.add(name)
+
+    def _of(self, name: str) -> Inside:
+        return self._inside.get(name, _NOTHING)

@@ -21,7 +21,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from autoshard.ir import print_module
-from autoshard.ir.lowering import accept_sub_byte_arguments, layouts_of_results, lower_module
+from autoshard.ir.lowering import accept_sub_byte_arguments, layouts_of, lower_module
 from autoshard.ir.module import operations_of
 from autoshard.ir.retarget import can_be_retargeted, retargeted
 from autoshard.pipeline.instructions import Run, Send, instructions_of
@@ -221,7 +221,7 @@ def _compiled(
     Equal tasks are compiled once, for all their stages.
     """
     here = {task.name: task for task in step.program.tasks if is_here(meshes[task.stage])}
-    layouts = Layouts(step.inside)
+    layouts = Layouts(step.program, step.inside)
     options = dict(settings.compiler_options)
     compile_one = partial(jax.stages.Lowered.compile, compiler_options=options)
     first: dict[Any, _Task] = {}
@@ -246,7 +246,7 @@ def _compiled(
                         placed[at] = retargeted(made[task.key], options, task.mesh, *task.types)
                     accept_sub_byte_arguments(placed[at])
                 found[task.name] = placed[at]
-                layouts.keep(task.name, layouts_of_results(made[task.key]))
+                layouts.keep(task.name, *layouts_of(made[task.key]))
     return found
 
 

@@ -188,7 +188,7 @@ def verify_staged_step(
     stop = threading.Event()
     run = _Run(
         step,
-        Layouts(step.inside),
+        Layouts(step.program, step.inside),
         partial(
             verify_module,
             use_shardy=use_shardy,
@@ -255,7 +255,8 @@ class _Run:
         }
         known.update((key, one.result()) for key, one in begun.items())
         for name, key in keys.items():
-            self.layouts.keep(name, known[key].program.result_layouts)
+            program = known[key].program
+            self.layouts.keep(name, program.argument_layouts, program.result_layouts)
         return {name: known[key] for name, key in keys.items()}
 
     def _as_compiled(self, name: str) -> mlir.Module:

@@ -101,7 +101,7 @@ class TaskPrices:
             tuple(one.sharding for one in task.reads),
             tuple(zip(places, (one.sharding for one in task.gives), strict=True)),
             tuple(sorted(donated.items())),
-            None if inside is None else (tuple(inside.operands), inside.results),
+            None if inside is None else (tuple(inside.operands), tuple(inside.results)),
         )
         if key not in self._costs:
             self._costs[key] = self._cost(split, task, given, donated, inside)

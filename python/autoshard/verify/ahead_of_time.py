@@ -75,8 +75,9 @@ class CompiledProgram:
     argument_shardings: tuple[str, ...] = ()
     """HloSharding texts; none where the compiler names none."""
     result_shardings: tuple[str, ...] = ()
-    result_layouts: tuple[str, ...] = ()
+    argument_layouts: tuple[str, ...] = ()
     """XLA's texts: in which order and tiles dims lie."""
+    result_layouts: tuple[str, ...] = ()
     hlo_text: str | None = field(default=None, repr=False)
     """HLO of one partition, optimised; None where ``no_hlo_text`` says why."""
     no_hlo_text: str | None = None
@@ -109,7 +110,11 @@ class CompiledProgram:
     def from_json(cls, fields: Mapping[str, Any], hlo_text: str | None = None) -> CompiledProgram:
         """What ``to_json`` wrote, with the text if it was kept."""
         given = dict(fields)
-        for name in ("argument_shardings", "result_shardings", "result_layouts", "messages"):
+        shardings, layouts = (
+            tuple(f"{side}_{what}" for side in ("argument", "result"))
+            for what in ("shardings", "layouts")
+        )
+        for name in (*shardings, *layouts, "messages"):
             given[name] = tuple(given.get(name, ()))
         return cls(**given, hlo_text=hlo_text)
 

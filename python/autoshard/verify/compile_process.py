@@ -77,6 +77,7 @@ def _compile(folder: Path, request: dict[str, Any]) -> dict[str, Any]:
         "reported_peak_bytes": stats.peak_memory_in_bytes,
         "refusal": None,
         "compile_seconds": seconds,
+        "argument_layouts": compiled.argument_layouts(),
         "result_layouts": compiled.result_layouts(),
         "argument_shardings": compiled.argument_shardings(),
         "result_shardings": compiled.result_shardings(),

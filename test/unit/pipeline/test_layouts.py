@@ -10,8 +10,9 @@ import pytest
 
 import autoshard
 from autoshard.cluster import Cluster
+from autoshard.errors import CompileError
 from autoshard.ir.attributes import ANY_ORDER, LAYOUT_MODE
-from autoshard.ir.boundary import entries_at, main_function
+from autoshard.ir.boundary import Side, entries_at, main_function
 from autoshard.pipeline.layouts import Layouts, inside_of_stages
 from autoshard.pipeline.modules import copy_of
 from autoshard.rewrites.stage_tasks.program import Call
@@ -45,68 +46,116 @@ def staged() -> Any:
     return plan.pipeline.step
 
 
-def test_neither_what_is_sent_nor_what_the_caller_or_the_loop_has_is_inside(staged: Any) -> None:
-    program = staged.program
-    calls = {call.task.name: call for call in program.calls}
-    sent = {one.operand for one in program.transfers}
-    carried = {value for one in program.carried for value in (one.start, one.argument, one.update)}
-    kept = {
-        call.operands[place]
-        for name, call in calls.items()
-        for place in staged.inside[name].operands
-    }
-    assert kept, "the first stage keeps what its backward pass reads"
-    assert not kept & {*sent, *carried, *program.arguments, *program.results}
-    for name, call in calls.items():
-        for place, (maker, at) in staged.inside[name].operands.items():
-            assert at in staged.inside[maker].results
-            made = next(one for one in _all_calls(program) if one.task.name == maker)
-            assert made.results[at] == call.operands[place]
-            assert made.task.stage == call.task.stage
-
-
 def _all_calls(program: Any) -> list[Call]:
     steps = (*program.before, *program.loop, *program.after)
     return [one for one in steps if isinstance(one, Call)]
+
+
+def test_neither_what_is_sent_nor_what_the_caller_has_is_inside(staged: Any) -> None:
+    program = staged.program
+    outside = {one.operand for one in program.transfers} | {*program.arguments, *program.results}
+    kept = dict[int, set[int]]()
+    for call in _all_calls(program):
+        inside = staged.inside[call.task.name]
+        for places, values in ((inside.operands, call.operands), (inside.results, call.results)):
+            for place, value in places.items():
+                assert values[place] not in outside
+                kept.setdefault(value, set()).add(call.task.stage)
+    assert kept, "the first stage keeps what its backward pass reads"
+    assert all(len(stages) == 1 for stages in kept.values())
+
+
+def test_a_sum_lies_in_one_layout_from_its_start_to_its_end(staged: Any) -> None:
+    program = staged.program
+    sums = [one for one in program.sums if staged.values[one.start].shape]
+    assert sums
+    for one in sums:
+        found = {
+            places[at]
+            for call in _all_calls(program)
+            for places, values in (
+                (staged.inside[call.task.name].operands, call.operands),
+                (staged.inside[call.task.name].results, call.results),
+            )
+            for at, value in enumerate(values)
+            if value in (one.start, one.argument, one.update, one.result)
+        }
+        assert found == {one.start}
 
 
 def test_a_compiler_that_lays_out_all_results_alike_is_not_asked(staged: Any) -> None:
     compiler = TPU.with_compiler(f"{TPU.compiler}:without=layout.chosen_results").compiler
     assert inside_of_stages(staged.program, compiler) == {}
     assert inside_of_stages(staged.program, Cluster.of("cpu:4").compiler) == {}
-
-
-def test_tasks_are_compiled_behind_those_that_lay_out_what_they_read(staged: Any) -> None:
-    layouts, seen = Layouts(staged.inside), list[str]()
     names = [task.name for task in staged.program.tasks]
+    (at_once,) = Layouts(staged.program, {}).in_turn(names)
+    assert sorted(at_once) == sorted(names)
+
+
+def chosen(layouts: Layouts, staged: Any, name: str, sums: str = "{0,1}") -> None:
+    """Compile a task: what it takes lies row by row, what it gives otherwise."""
+    taken, given = _said(layouts, staged, name)
+    count = max(*taken, *given, -1) + 1
+    operands = [taken.get(at, "") for at in range(count)]
+    results = [given.get(at, "") for at in range(count)]
+    operands = ["{1,0}" if text == ANY_ORDER else text for text in operands]
+    layouts.keep(name, operands, [sums if text == ANY_ORDER else text for text in results])
+
+
+def test_the_loop_comes_first_and_others_take_and_give_what_it_chose(staged: Any) -> None:
+    layouts, seen = Layouts(staged.program, staged.inside), list[str]()
+    names = [task.name for task in staged.program.tasks]
+    loop = {call.task.name for call in staged.program.calls}
     for ready in layouts.in_turn(names):
-        makers = {maker for name in ready for maker, _ in staged.inside[name].operands.values()}
-        assert makers <= set(seen)
-        seen += ready
-    assert sorted(seen) == sorted(names)
-    assert len(list(Layouts({}).in_turn(names))) == 1, "at once, where nothing is chosen"
+        for name in ready:
+            seen.append(name)
+            taken, given = _said(layouts, staged, name)
+            if name not in loop:
+                assert loop <= set(seen)
+                inside = staged.inside[name]
+                shared = {
+                    value for each in loop for value in staged.inside[each].values
+                } & inside.values
+                for side, said in ((inside.operands, taken), (inside.results, given)):
+                    assert all(
+                        said[at] != ANY_ORDER for at, value in side.items() if value in shared
+                    )
+            chosen(layouts, staged, name)
+    again = {name for name in seen if seen.count(name) == 2}
+    assert again == {
+        name
+        for name in loop
+        if set(staged.inside[name].operands.values()) & set(staged.inside[name].results.values())
+    }, "a sum was taken row by row and given otherwise"
+    assert max(map(seen.count, seen)) == 2
 
 
-def test_readers_are_compiled_for_what_was_chosen_and_makers_again_for_the_same(
-    staged: Any,
-) -> None:
-    layouts = Layouts(staged.inside)
-    reader = next(name for name, inside in staged.inside.items() if inside.operands)
-    place, (maker, at) = next(iter(staged.inside[reader].operands.items()))
-    assert _said(layouts, staged, maker, "res_attrs")[at] == ANY_ORDER
-    assert place not in _said(layouts, staged, reader, "arg_attrs")
-    results = len(entries_at(main_function(staged.modules[maker]), "res_attrs"))
-    layouts.keep(maker, ["{0,1:T(8,128)}"] * results)
-    assert _said(layouts, staged, reader, "arg_attrs")[place] == "{0,1:T(8,128)}"
-    again = _said(layouts, staged, maker, "res_attrs")
-    assert again == dict.fromkeys(staged.inside[maker].results, "{0,1:T(8,128)}")
+def test_layouts_that_a_compiler_does_not_take_are_an_error(staged: Any) -> None:
+    layouts = Layouts(staged.program, staged.inside)
+    name = next(iter(staged.program.calls)).task.name
+    count = len(staged.program.calls[0].results)
+    given = ["{0,1}"] * count
+    layouts.keep(name, ["{0,1}"] * len(staged.program.calls[0].operands), given)
+    told = _said(layouts, staged, name)[1]
+    assert told
+    assert set(told.values()) == {"{0,1}"}
+    other = ["{1,0}"] * count
+    layouts.keep(name, ["{0,1}"] * len(staged.program.calls[0].operands), other)
+    with pytest.raises(CompileError, match=r"as \{1,0\}, it was told \{0,1\}"):
+        layouts.keep(name, ["{0,1}"] * len(staged.program.calls[0].operands), other)
 
 
-def _said(layouts: Layouts, staged: Any, name: str, side: Any) -> dict[int, str]:
+def _said(layouts: Layouts, staged: Any, name: str) -> tuple[dict[int, str], dict[int, str]]:
+    """What stands at arguments and results of the module of a task."""
     module = copy_of(staged.modules[name])
     layouts.lay_out(module, name)
-    return {
-        place: str(entry[LAYOUT_MODE]).strip('"')
-        for place, entry in enumerate(entries_at(main_function(module), side))
-        if LAYOUT_MODE in entry
-    }
+    sides: tuple[Side, Side] = ("arg_attrs", "res_attrs")
+    taken, given = (
+        {
+            place: str(entry[LAYOUT_MODE]).strip('"')
+            for place, entry in enumerate(entries_at(main_function(module), side))
+            if LAYOUT_MODE in entry
+        }
+        for side in sides
+    )
+    return taken, given
