@@ -1,5 +1,6 @@
 """Loops over layers, as ``jax.lax.scan`` makes them, cut by trips into parts for stages.
 
+    narrow      stacks whose rows are only read in a narrower type are converted before the loop
     loops       what a loop takes and writes by the number of its trip
     rows        which values of the program have a row a layer, as factor rules tell
     shares      into how many parts each loop is cut, on which stages

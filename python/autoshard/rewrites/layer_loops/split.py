@@ -14,6 +14,7 @@ from autoshard.ir.module import operations_of
 from autoshard.planned.op_seconds import block_seconds, op_seconds
 from autoshard.planned.write import populate_rules, remove_rules
 from autoshard.rewrites.layer_loops.loops import LayerLoop, layer_loop
+from autoshard.rewrites.layer_loops.narrow import convert_stacks
 from autoshard.rewrites.layer_loops.parts import ProgramParts, RowParts
 from autoshard.rewrites.layer_loops.refusals import too_large
 from autoshard.rewrites.layer_loops.rows import RowValues
@@ -61,6 +62,7 @@ def cut_layer_loops(
     inline(module)
     main = main_function(module)
     block = main.regions[0].blocks[0]
+    convert_stacks([op.operation for op in block.operations])
     ops = [op.operation for op in block.operations][:-1]
     loops = layer_loops_of(ops)
     if not loops:
