@@ -10,6 +10,7 @@ as a box of each array.
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import ceil, prod
@@ -71,7 +72,7 @@ def fusion_reads(computation: HloComputation) -> FusionReads:
         return FusionReads({}, 1.0)
     needed: dict[str, Box] = {}
     operand_bytes: dict[int, float] = {}
-    counted: set[str] = set()
+    taken: dict[str, float] = defaultdict(float)
     elements = computed = 0.0
     for instruction in reversed(computation.instructions):
         if instruction.is_root:
@@ -82,16 +83,19 @@ def fusion_reads(computation: HloComputation) -> FusionReads:
             # Results that are tuples have no box, and are needed whole.
             part = prod(interval.size for interval in box) if len(instruction.arrays) == 1 else size
             for name, of_operand in _operand_boxes(instruction, box, computation):
+                read = computation.by_name[name]
+                if instruction.opcode == "gather" and read.parameter_number is not None:
+                    # A row is read as often as it is taken.
+                    taken[name] += part * read.arrays[0].bytes / read.arrays[0].elements
+                    continue
                 known = needed.get(name)
-                shape = computation.by_name[name].arrays[0].shape
+                shape = read.arrays[0].shape
                 needed[name] = of_operand if known is None else _hull(known, of_operand, shape)
-            if instruction.opcode == "gather":
-                # XLA counts a row as often as it is taken.
-                counted.add(instruction.operands[0])
         number = instruction.parameter_number
-        if number is not None and instruction.name not in counted:
+        if number is not None:
             whole = sum(array.bytes for array in instruction.arrays)
-            operand_bytes[number] = whole * part / size if size else 0.0
+            others = whole * part / size if size else 0.0
+            operand_bytes[number] = others + taken[instruction.name]
         elif number is None and instruction.opcode not in _COMPUTES_NOTHING:
             elements += size
             computed += part

@@ -106,6 +106,19 @@ def test_a_gather_computes_what_it_takes(rows: int, read: int) -> None:
     assert read_of(taken, X, (rows, 1))[0][0] == read
 
 
+@pytest.mark.parametrize(("tables", "rows", "read"), [(1, 3, 72), (1, 20, 480), (2, 3, 144)])
+def test_rows_of_a_table_are_read_as_often_as_they_are_taken(
+    tables: int, rows: int, read: int
+) -> None:
+    numbers = jax.lax.GatherDimensionNumbers((1, 2), (0,), (0,))
+
+    def taken(x: Any, *indices: Any) -> Any:
+        found = [jax.lax.gather(x, jnp.abs(i).astype(int), numbers, (1, 6, 4)) for i in indices]
+        return sum(found) * 2
+
+    assert read_of(taken, X, *[(rows, 1)] * tables)[0][0] == read
+
+
 def test_one_of_each_row_is_read_where_a_gather_takes_one() -> None:
     numbers = jax.lax.GatherDimensionNumbers((), (0, 1, 2), (0, 1, 2))
 
