@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from math import prod
+from math import log2, prod
 
 from autoshard import _core
 from autoshard._core import Arithmetic
@@ -60,6 +60,7 @@ _QUOTED_CONFIG = re.compile(r', backend_config="(?:[^"\\]|\\.)*"')
 _LAYOUT = re.compile(r"(?<=\])\{[^{}]*\}")
 _COMMENT = re.compile(r"/\*.*?\*/")
 _WINDOW = re.compile(r"\bwindow=\{size=([\dx]+)")
+_FFT_LENGTH = re.compile(r"\bfft_length=\{([\d,]+)\}")
 _TARGET = re.compile(r'\bcustom_call_target="([^"]*)"')
 _DIMS = {
     name: re.compile(rf'"?{name}"?[=:][\[{{]([\d,"]*)[\]}}]')
@@ -142,6 +143,8 @@ class InstructionCosts:
         is_known = cost is not None or not self._has_unknown_call(instruction)
         if cost is None:
             cost = XlaCost(0.0, 0.0, _touched_bytes(instruction, computation))
+        if instruction.opcode == "fft":
+            cost = replace(cost, flops=_fft_flops(instruction, computation))
         busy, matmul_flops = 0.0, 0.0
         for product, inside in self._products(instruction, computation):
             own = self._xla_cost(product, inside)
@@ -308,6 +311,14 @@ class InstructionCosts:
 
         add(instruction)
         return list(found)
+
+
+def _fft_flops(fft: HloInstruction, computation: HloComputation) -> float:
+    """As the planner counts them; XLA multiplies the logarithms of the dims, not adds them."""
+    found = _FFT_LENGTH.search(fft.rest)
+    points = prod(map(int, found[1].split(","))) if found else 1
+    elements = arrays_of(computation.by_name[fft.operands[0]].result)[0].elements
+    return 5.0 * elements * log2(max(2, points))
 
 
 def _window(product: HloInstruction) -> int:

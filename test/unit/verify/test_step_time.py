@@ -132,6 +132,14 @@ def test_an_elementwise_op_takes_its_bytes() -> None:
     assert found.compute_seconds == pytest.approx(8000 / (10e9 * 0.9) + 2e-6)
 
 
+def test_a_transform_of_two_dims_takes_the_logarithm_of_its_points() -> None:
+    found = estimate(
+        "%p = c64[4,64,32]{2,1,0} parameter(0)",
+        "ROOT %f = c64[4,64,32]{2,1,0} fft(%p), fft_type=FFT, fft_length={64,32}",
+    )
+    assert found.flops == 5 * 4 * 64 * 32 * (6 + 5)
+
+
 def test_the_gradient_of_a_maximum_over_windows_is_read() -> None:
     """It reads 16 pixels, 4 windows and the initial value, and writes the pixels."""
     before = "".join(
