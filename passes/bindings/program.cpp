@@ -180,9 +180,10 @@ void bind_rule(nb::module_& module) {
              std::vector<RuleTensor> results, Work work, Arithmetic arithmetic, double flops,
              bool is_cheap, bool has_workspace, std::vector<double> operand_bytes,
              std::vector<double> result_bytes, std::int32_t touched_as,
-             std::int32_t in_place_operand, double padded_bytes, Expense expense,
-             double kernels, double scratch_bytes, double moved_again, double exponentials,
-             double vector_flops, bool adds_up, List part_operands, bool has_one_part) {
+             std::int32_t in_place_operand, double padded_bytes, double dilation,
+             Expense expense, double kernels, double scratch_bytes, double moved_again,
+             double exponentials, double vector_flops, bool adds_up, List part_operands,
+             bool has_one_part) {
             new (self) Rule{std::move(factors),
                             std::move(operands),
                             std::move(results),
@@ -196,6 +197,7 @@ void bind_rule(nb::module_& module) {
                             touched_as,
                             in_place_operand,
                             padded_bytes,
+                            dilation,
                             scratch_bytes,
                             moved_again,
                             exponentials,
@@ -210,10 +212,10 @@ void bind_rule(nb::module_& module) {
           "arithmetic"_a = Arithmetic::f32, "flops"_a = 0.0, "is_cheap"_a = false,
           "has_workspace"_a = false, "operand_bytes"_a = std::vector<double>{},
           "result_bytes"_a = std::vector<double>{}, "touched_as"_a = -1,
-          "in_place_operand"_a = -1, "padded_bytes"_a = 0.0, "expense"_a = Expense::cheap,
-          "kernels"_a = 1.0, "scratch_bytes"_a = 0.0, "moved_again"_a = 0.0,
-          "exponentials"_a = 0.0, "vector_flops"_a = 0.0, "adds_up"_a = false,
-          "part_operands"_a = List{}, "has_one_part"_a = false)
+          "in_place_operand"_a = -1, "padded_bytes"_a = 0.0, "dilation"_a = 1.0,
+          "expense"_a = Expense::cheap, "kernels"_a = 1.0, "scratch_bytes"_a = 0.0,
+          "moved_again"_a = 0.0, "exponentials"_a = 0.0, "vector_flops"_a = 0.0,
+          "adds_up"_a = false, "part_operands"_a = List{}, "has_one_part"_a = false)
       .def_ro("factors", &Rule::factors)
       .def_ro("operands", &Rule::operands)
       .def_ro("results", &Rule::results)
@@ -227,6 +229,7 @@ void bind_rule(nb::module_& module) {
       .def_ro("touched_as", &Rule::touched_as)
       .def_ro("in_place_operand", &Rule::in_place_operand)
       .def_ro("padded_bytes", &Rule::padded_bytes)
+      .def_ro("dilation", &Rule::dilation)
       .def_ro("scratch_bytes", &Rule::scratch_bytes)
       .def_ro("moved_again", &Rule::moved_again)
       .def_ro("exponentials", &Rule::exponentials)

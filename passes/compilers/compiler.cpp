@@ -50,6 +50,7 @@ void each_answer(AnyCompiler& compiler, const Visit& visit) {
   visit("fusion.unaligned_rows", fusion.unaligned_rows);
   visit("fusion.convolution_channels", fusion.convolution_channels);
   visit("fusion.convolutions_on_vectors", fusion.convolutions_on_vectors);
+  visit("fusion.multiplied_zeros", fusion.multiplied_zeros);
   visit("layout.row_major_arguments", layout.row_major_arguments);
   visit("layout.row_major_matmuls", layout.row_major_matmuls);
   visit("layout.matmul_operands_in_order", layout.matmul_operands_in_order);

@@ -119,6 +119,9 @@ struct Fusion {
   std::int64_t convolution_channels = 1;
   /// What convolutions of few channels, which run as multiply and add, reach of the peak.
   double convolutions_on_vectors = 1;
+  /// Convolutions multiply the zeros that stand between the elements of dilated operands where
+  /// their library does not know the dilation (`Rule::dilation`).
+  bool multiplied_zeros = false;
 };
 
 /// In which order values lie in memory.

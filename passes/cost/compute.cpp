@@ -377,6 +377,7 @@ Compute compute(const Rule& rule, const FactorAxes& axes, const KernelPart& part
   for (std::size_t f = 0; f < axes.size(); ++f) {
     result.flops *= largest_share(rule.factors[f], blocks(axes[f], mesh));
   }
+  if (cluster.compiler.fusion.multiplied_zeros) result.flops *= rule.dilation;
   const double unpadded = result.flops;
   if (rule.flops > 0) result.bytes = rule.moved_again * unpadded / rule.flops;
   const Fusion& fusion = cluster.compiler.fusion;

@@ -116,6 +116,9 @@ struct Rule {
   /// Bytes of the copy of the first operand that is read where its padding may not differ on
   /// its two sides; 0: they are alike.
   double padded_bytes = 0;
+  /// How many elements dilated operands of a convolution have for each that is not a zero
+  /// between two others, where a library is not told of the dilation; 1: none.
+  double dilation = 1;
   /// Bytes that the whole op needs while it runs, beside its operands and results; cut as the
   /// first operand.
   double scratch_bytes = 0;

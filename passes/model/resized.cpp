@@ -93,14 +93,15 @@ void Resizer::factor(Factor& factor, const Factor& other) {
 
 void Resizer::rule(Rule& rule, const Rule& other) {
   auto& [factors, operands, results, work, arithmetic, flops, is_cheap, has_workspace,
-         operand_bytes, result_bytes, touched_as, in_place_operand, padded_bytes,
+         operand_bytes, result_bytes, touched_as, in_place_operand, padded_bytes, dilation,
          scratch_bytes, moved_again, exponentials, vector_flops, expense, kernels, adds_up,
          part_operands, has_one_part] = rule;
   const auto& [its_factors, its_operands, its_results, its_work, its_arithmetic, its_flops,
                its_is_cheap, its_has_workspace, its_operand_bytes, its_result_bytes,
-               its_touched_as, its_in_place_operand, its_padded_bytes, its_scratch_bytes,
-               its_moved_again, its_exponentials, its_vector_flops, its_expense, its_kernels,
-               its_adds_up, its_part_operands, its_has_one_part] = other;
+               its_touched_as, its_in_place_operand, its_padded_bytes, its_dilation,
+               its_scratch_bytes, its_moved_again, its_exponentials, its_vector_flops,
+               its_expense, its_kernels, its_adds_up, its_part_operands, its_has_one_part] =
+      other;
   need(are_alike(operands, its_operands) && are_alike(results, its_results));
   need(work == its_work && arithmetic == its_arithmetic && is_cheap == its_is_cheap);
   need(has_workspace == its_has_workspace && touched_as == its_touched_as);
@@ -113,6 +114,7 @@ void Resizer::rule(Rule& rule, const Rule& other) {
   grow_all(operand_bytes, its_operand_bytes);
   grow_all(result_bytes, its_result_bytes);
   grow(padded_bytes, its_padded_bytes);
+  grow(dilation, its_dilation);
   grow(scratch_bytes, its_scratch_bytes);
   grow(moved_again, its_moved_again);
   grow(exponentials, its_exponentials);

@@ -204,6 +204,7 @@ def _core_rule(
         touched_as=work.touched_as,
         in_place_operand=work.in_place_operand,
         padded_bytes=work.padded_bytes,
+        dilation=work.dilation,
         scratch_bytes=work.scratch_bytes,
         moved_again=work.moved_again,
         exponentials=work.exponentials,

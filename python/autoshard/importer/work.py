@@ -100,7 +100,7 @@ memory nearly always.
 """
 
 WORK_ATTRIBUTES = {
-    "stablehlo.convolution": ("lhs_dilation", "dimension_numbers", "padding"),
+    "stablehlo.convolution": (*("lhs_dilation", "rhs_dilation", "dimension_numbers", "padding"),),
     "stablehlo.reduce_window": ("window_dimensions",),
     "stablehlo.select_and_scatter": ("window_dimensions",),
     "stablehlo.sort": ("dimension",),
@@ -127,6 +127,7 @@ class OpWork:
     touched_as: int = -1
     in_place_operand: int = -1
     padded_bytes: float = 0.0
+    dilation: float = 1.0
     expense: Expense = Expense.CHEAP
     kernels: float = 1.0
     scratch_bytes: float = 0.0
@@ -138,7 +139,10 @@ class OpWork:
 def work_key(op: mlir.Operation) -> tuple[mlir.Attribute, ...]:
     """What two ops of one name, with equal types and factors, must share to do equal work."""
     names = WORK_ATTRIBUTES.get(op.name, ())
-    return tuple(op.attributes[name] for name in names if name in op.attributes)
+    found = tuple(op.attributes[name] for name in names if name in op.attributes)
+    if op.name == "stablehlo.convolution":
+        return (*found, mlir.BoolAttr.get(_is_reversed(op)))
+    return found
 
 
 def is_elementwise(name: str) -> bool:
@@ -155,8 +159,14 @@ def work_of(op: mlir.Operation) -> OpWork:
     if name in MATRIX_OPS:
         flops = _matmul_flops(op) * (4 if _is_complex(op) else 1)
         if name == "stablehlo.convolution":
-            padded = _padded_bytes(op)
-            return OpWork(Work.MATMUL, arithmetic, flops, has_workspace=True, padded_bytes=padded)
+            return OpWork(
+                Work.MATMUL,
+                arithmetic,
+                flops,
+                has_workspace=True,
+                padded_bytes=_padded_bytes(op),
+                dilation=prod(_filled(op)),
+            )
         return OpWork(Work.MATMUL, arithmetic, flops)
     if name in VIEWS:
         return _view(op, arithmetic)
@@ -265,20 +275,67 @@ def _call_work(op: mlir.Operation, arithmetic: Arithmetic) -> OpWork:
 
 def _padded_bytes(op: mlir.Operation) -> float:
     """Bytes of a convolution's first operand with its padding, where that is not the same on both
-    sides of every dim; else 0."""
-    if "padding" not in op.attributes or _input_dilation(op) != 1:
-        return 0.0
-    sides = mlir.DenseIntElementsAttr(op.attributes["padding"])
-    padding = [sides[k] for k in range(len(sides))]
-    lows, highs = padding[::2], padding[1::2]
-    if lows == highs:
+    sides of every dim, and with the zeros between its elements, where a library does not know
+    them; else 0."""
+    dilation = _filled(op)[0]
+    lows, highs = _padding(op)
+    if (lows == highs and dilation == 1) or (dilation == 1 and _input_dilation(op) != 1):
         return 0.0
     image = mlir.RankedTensorType(op.operands[0].type)
     shape = list(image.shape)
     numbers = stablehlo.ConvDimensionNumbers(op.attributes["dimension_numbers"])
-    for dim, low, high in zip(numbers.input_spatial_dimensions, lows, highs, strict=True):
-        shape[dim] += low + high
+    between = _of_each(op, "lhs_dilation", lows)
+    for dim, low, high, apart in zip(
+        numbers.input_spatial_dimensions, lows, highs, between, strict=True
+    ):
+        shape[dim] = (shape[dim] - 1) * apart + 1 + low + high
     return prod(shape) * element_bits(image.element_type) / 8
+
+
+def _filled(op: mlir.Operation) -> tuple[float, float]:
+    """Elements of a convolution's image and of its kernel for each that is no zero between two
+    others, where libraries take neither as dilated.
+
+    They do so with a kernel that is reversed, the gradient of a strided convolution, and with
+    one that is larger than the result, the gradient of weights; of the others padding must be
+    the same on both sides where the kernel is dilated.
+    """
+    lows, highs = _padding(op)
+    numbers = stablehlo.ConvDimensionNumbers(op.attributes["dimension_numbers"])
+    kernel, result = _shape(op.operands[1]), _shape(op.results[0])
+    window = [kernel[dim] for dim in numbers.kernel_spatial_dimensions]
+    made = [result[dim] for dim in numbers.output_spatial_dimensions]
+    if any(size > of_result for size, of_result in zip(window, made, strict=True)):
+        return 1.0, 1.0
+    image = 1.0 if _is_reversed(op) or prod(window) == 1 else float(_input_dilation(op))
+    if lows == highs and image == 1:
+        return image, 1.0
+    apart = _of_each(op, "rhs_dilation", lows)
+    spread = prod((size - 1) * each + 1 for size, each in zip(window, apart, strict=True))
+    return image, spread / max(1, prod(window))
+
+
+def _is_reversed(convolution: mlir.Operation) -> bool:
+    owner = convolution.operands[1].owner
+    return not isinstance(owner, mlir.Block) and owner.operation.name == "stablehlo.reverse"
+
+
+def _padding(convolution: mlir.Operation) -> tuple[list[int], list[int]]:
+    """Before and behind each spatial dim."""
+    numbers = stablehlo.ConvDimensionNumbers(convolution.attributes["dimension_numbers"])
+    if "padding" not in convolution.attributes:
+        none = [0] * len(numbers.input_spatial_dimensions)
+        return none, none
+    sides = mlir.DenseIntElementsAttr(convolution.attributes["padding"])
+    padding = [sides[k] for k in range(len(sides))]
+    return padding[::2], padding[1::2]
+
+
+def _of_each(convolution: mlir.Operation, name: str, dims: list[int]) -> list[int]:
+    """An attribute of each spatial dim, 1 where it is not there."""
+    if name not in convolution.attributes:
+        return [1] * len(dims)
+    return list(cast(list[int], mlir.DenseI64ArrayAttr(convolution.attributes[name])))
 
 
 def _weight(op: mlir.Operation) -> float:

@@ -681,6 +681,12 @@ SHOWN: dict[str, Memory | Seconds | Planned | Text | Turns] = {
     "fusion.unaligned_rows": Planned(ODD, 64, "h100:8", 1.0),
     "fusion.convolution_channels": Planned(PADDED, SMALL, "h100:8", 1),
     "fusion.convolutions_on_vectors": Planned(DEPTHWISE, SMALL, "h100:8", 1.0),
+    "fusion.multiplied_zeros": Planned(
+        PADDED.replace("[[0, 1], [0, 1]]", "[[0, 3], [0, 3]]").replace("[1, 1]}", "[3, 3]}"),
+        SMALL,
+        "h100:8",
+        False,
+    ),
     "fusion.repeats_batched_matmuls": Text(
         attention_scores, ((8, 16, 32), (32, 32), (8, 16, 4, 8)), "v5p:2x2x1", False
     ),
