@@ -81,6 +81,8 @@ struct Fusion {
   /// The result of a scatter of one element to each row is stored, or the sum of it and
   /// another tensor.
   bool stores_scattered = false;
+  /// A scatter computes what it writes; without, that is stored.
+  bool scattered_updates = false;
   /// Indices of gathers and scatters are computed for each of them, and each index takes as
   /// long as so many bytes of memory; 0: they are read.
   double index_bytes = 0;

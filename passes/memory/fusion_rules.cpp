@@ -354,7 +354,9 @@ bool takes_fused(const FusionInput& input, std::int32_t op, std::int32_t operand
     }
     case Work::indexed:
       // A dynamic update slice computes what it writes.
-      return operand == 1 && (!has_indices(rule) || input.rules.index_bytes > 0);
+      if (operand == 1) return !has_indices(rule) || input.rules.index_bytes > 0;
+      return operand == 2 && input.rules.scattered_updates && rule.in_place_operand >= 0 &&
+             has_indices(rule);
     case Work::attention:
     case Work::attention_gradient:
     case Work::other:

@@ -456,6 +456,20 @@ def checkpointed(*weights: Any) -> Any:
     return [w - 0.1 * g for w, g in zip(weights[1:], gradients, strict=True)]
 
 
+def messages(x: Any, y: Any) -> Any:
+    """Rows are changed and added up as their numbers say."""
+    numbers = jnp.abs(y[:, 0]).astype(jnp.int32)
+    return jnp.zeros_like(x[:8]).at[numbers].add(jnp.maximum(x, y) * 2)
+
+
+def two_scans(x: Any, y: Any) -> Any:
+    """What a loop stacks is read before the next one begins."""
+    for _ in range(2):
+        _, kept = jax.lax.scan(lambda c, _: (c @ y, jnp.sin(c)), x, None, length=8)
+        x = x + jnp.max(kept, 0)
+    return x
+
+
 PADDED = """
 sdy.mesh @mesh = <["x"=8]>
 func.func public @main(
@@ -658,6 +672,7 @@ SHOWN: dict[str, Memory | Seconds | Planned | Text | Turns] = {
     "fusion.nested_reductions": Memory(gradient_of_softmax, (MATRIX, MATRIX), GPU, 1),
     "fusion.stores_gathered": Memory(probability_of_labels, (MATRIX, MATRIX), TPU, 0),
     "fusion.stores_scattered": Memory(gradient_at_labels, ((64, 64), (64, 1), (64, 64)), GPU, 0),
+    "fusion.scattered_updates": Memory(messages, (MATRIX, MATRIX), GPU, 0),
     "fusion.index_bytes": Memory(gathered_and_scattered, (MATRIX, MATRIX), TPU, 0),
     "fusion.repeated_bytes": Memory(repeated_keys, ((2, 16, 8, 64), (2, 16, 2, 64)), TPU, 0),
     "fusion.reads_in_each": Memory(
