@@ -66,6 +66,7 @@ void each_answer(AnyCompiler& compiler, const Visit& visit) {
   visit("buffers.lending_results", buffers.lending_results);
   visit("buffers.copies_gathered_arguments", buffers.copies_gathered_arguments);
   visit("buffers.window_indices", buffers.window_indices);
+  visit("buffers.filled_stacks", buffers.filled_stacks);
   visit("schedule.hides_gathers", schedule.hides_gathers);
   visit("schedule.hides_sums", schedule.hides_sums);
   visit("schedule.hides_exchanges", schedule.hides_exchanges);

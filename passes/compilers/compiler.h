@@ -167,6 +167,9 @@ struct Buffers {
   /// The gradient of maxima over windows is scattered over zeros to where these are; numbers
   /// that say where, and the zeros, are made while scattered sums of gradients are waited for.
   bool window_indices = false;
+  /// What a loop carries, and begins as a constant, is written before the loop; all of one
+  /// type is before the first loop, or scatter, of a body that begins so.
+  bool filled_stacks = false;
 };
 
 /// In which order ops and collectives run.

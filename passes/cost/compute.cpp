@@ -433,6 +433,11 @@ Compute compute(const Rule& rule, const FactorAxes& axes, const KernelPart& part
     add(rule.results[k], rule.operands.size() + k, touched(rule.result_bytes, k),
         part.writes[k]);
   }
+  // What it changes in place begins as a constant, and is written before.
+  if (rule.work == Work::indexed && rule.in_place_operand >= 0 &&
+      part.reads[rule.in_place_operand] == 0) {
+    result.bytes += local_bytes(rule.results[0], axes, types, mesh);
+  }
   const bool is_product_of_matrices =
       has_tiles && sizes.window == 1 && !is_vector_product(rule);
   const double rate_of_memory = chip.memory_bandwidth * chip.memory_efficiency;

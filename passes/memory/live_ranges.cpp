@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <map>
+#include <utility>
 
 #include "memory/in_place.h"
 
@@ -33,6 +35,24 @@ std::vector<LiveRange> beginnings(const FusedProgram& fused, const OpOrder& orde
                                     fused.aliases.is_taken_over[s] ? loop.first : loop.last};
   }
   return live;
+}
+
+/// Constants of one type that loops of one body begin with are written by one kernel, before
+/// the first of these.
+void begin_with_fills(const FusedProgram& fused, std::vector<LiveRange>& live) {
+  const ProgramIndex& index = fused.index;
+  std::map<std::pair<std::int32_t, std::int32_t>, std::vector<std::int32_t>> alike;
+  for (const Join& join : index.program.joins) {
+    if (!index.is_free(join.source) || !index.is_carried(join.target)) continue;
+    if (join.source == fused.aliases.yielded[index.slot[join.target]]) continue;
+    const std::int32_t home = index.loops.parent(index.slot_of(join.target).loop);
+    alike[{home, index.program.values[join.target].type}].push_back(join.target);
+  }
+  for (const auto& [of, values] : alike) {
+    std::int32_t first = index.num_points;
+    for (std::int32_t v : values) first = std::min(first, live[v].first);
+    for (std::int32_t v : values) live[v].first = first;
+  }
 }
 
 /// A value lives until the last fusion has read it.
@@ -85,7 +105,10 @@ void leave(const FusedProgram& fused, const OpOrder& order, std::int32_t value,
     return;
   }
   const std::int32_t slot = index.slot[value];
-  if (argument != no_value && last_read > order.loops[index.slots[slot].loop].first) return;
+  if (argument != no_value && last_read > order.loops[index.slots[slot].loop].first) {
+    ranges.copied_results.push_back(value);
+    return;
+  }
   if (fused.aliases.is_taken_over[slot]) {
     LiveRange& made = live[buffer_read(index, fused.aliases, value, no_loop)];
     made = clipped({made.first, own.last});
@@ -101,6 +124,7 @@ LiveRanges live_ranges_of(const FusedProgram& fused, const OpOrder& order,
   LiveRanges ranges;
   std::vector<LiveRange>& live = ranges.of_value;
   live = beginnings(fused, order);
+  if (rules.filled_stacks) begin_with_fills(fused, live);
   end_behind_reads(fused, order, live);
   for (const Join& join : program.joins) join_at(fused, order, join, live);
   end_where_overwritten(fused, order, rules, live);

@@ -17,6 +17,9 @@ struct LiveRanges {
   std::vector<LiveRange> of_value;
   /// By result that has a buffer of its own from end to end: the point at which it is made.
   std::map<std::int32_t, std::int32_t> made;
+  /// Results that loops stack while they read the donated arguments that these replace: they
+  /// are copied over the arguments when the program ends.
+  std::vector<std::int32_t> copied_results = {};
 };
 
 /// Finds them. A value lives from its root to the last root that reads it, arguments and

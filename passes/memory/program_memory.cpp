@@ -17,10 +17,20 @@
 namespace autoshard {
 namespace {
 
+std::vector<double> passes_of(const ProgramIndex& index, const LiveRanges& ranges,
+                              bool are_filled) {
+  std::vector<double> passes(index.num_values);
+  for (const Join& join : index.program.joins) {
+    const bool is_fill = index.is_free(join.source) && index.is_carried(join.target);
+    if (are_filled && is_fill) passes[join.target] = 1;
+  }
+  for (std::int32_t v : ranges.copied_results) passes[v] += 2;
+  return passes;
+}
+
 std::vector<Buffer> buffers_of(const FusedProgram& fused, const OpOrder& order,
-                               const Compiler& compiler) {
+                               const LiveRanges& ranges, const Compiler& compiler) {
   const ProgramIndex& index = fused.index;
-  const LiveRanges ranges = live_ranges_of(fused, order, compiler.buffers);
   std::vector<Buffer> buffers;
   std::vector<ResultBuffer> results;
   for (std::size_t v = 0; v < index.num_values; ++v) {
@@ -266,7 +276,9 @@ ProgramMemory memory_of(const Program& program, const Compiler& compiler) {
   FusedProgram fused = fused_program(program, compiler);
   const OpOrder order = order_of(fused, compiler.fusion);
   ProgramMemory memory;
-  memory.buffers = buffers_of(fused, order, compiler);
+  const LiveRanges ranges = live_ranges_of(fused, order, compiler.buffers);
+  memory.buffers = buffers_of(fused, order, ranges, compiler);
+  memory.passes = passes_of(fused.index, ranges, compiler.buffers.filled_stacks);
   memory.num_points = fused.index.num_points;
   memory.live = first_ranges(memory.buffers, fused.index.num_values);
   memory.live_if_stored = ranges_if_stored(fused, order);

@@ -62,6 +62,10 @@ struct ProgramMemory {
   /// What is there early for gradients of maxima over windows, if the compiler has the time.
   /// With `Buffers::window_indices`.
   std::vector<Buffer> window_maxima;
+  /// By value that a loop carries: how often devices read or write all of it beside ops, for
+  /// each run of the loop: 1 for a constant that it begins with, with
+  /// `Buffers::filled_stacks`; 2 for what is copied over a donated argument.
+  std::vector<double> passes;
   /// What loops read and do not change.
   std::vector<PassedOn> passed_on;
   /// From the first op of each loop to its last one; of a stage those that are in no other.

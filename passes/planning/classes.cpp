@@ -255,7 +255,7 @@ class Copies {
   std::int32_t first_ = std::numeric_limits<std::int32_t>::max();
 };
 
-void add_uses(const Program& program, Classes& classes) {
+void add_uses(const Program& program, const ProgramMemory* memory, Classes& classes) {
   std::unordered_map<Colour, std::size_t> known;
   const auto add = [&](std::int32_t sharding_class, std::int32_t op, std::int32_t position,
                        bool is_result, bool is_kept, double trips) {
@@ -287,6 +287,10 @@ void add_uses(const Program& program, Classes& classes) {
   const std::vector<bool> begins = begin_loops(program);
   for (std::size_t j = 0; j < program.joins.size(); ++j) {
     const Join& join = program.joins[j];
+    if (memory && begins[j] && is_choice(program, join.target)) {
+      classes.values[classes.class_of_value[join.target]].passes +=
+          join.trips * memory->passes[join.target];
+    }
     if (!is_choice(program, join.source) || !is_choice(program, join.target)) continue;
     const std::int32_t source = classes.class_of_value[join.source],
                        target = classes.class_of_value[join.target];
@@ -380,7 +384,7 @@ Classes classes_of(const Program& program, const ProgramMemory* memory,
     classes.operand_offset.push_back(static_cast<std::int32_t>(classes.operand_class.size()));
   }
   Copies(program, memory, colours, options, classes).make();
-  add_uses(program, classes);
+  add_uses(program, memory, classes);
   add_sums(program, summed, classes);
   return classes;
 }

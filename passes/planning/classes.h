@@ -35,6 +35,8 @@ struct ShardingClass {
   std::int32_t source = -1;
   /// How many collectives run as one with its own (planning/sent_together.h).
   std::int32_t together = 1;
+  /// Passes over all of it beside ops (`ProgramMemory::passes`), of all loops that carry it.
+  double passes = 0;
 };
 
 /// Ops with one choice of axes.

@@ -186,9 +186,17 @@ void CostSum::add_joins() {
   const std::vector<bool> begins = begin_loops(program);
   for (std::size_t j = 0; j < program.joins.size(); ++j) {
     const Join& join = program.joins[j];
-    if (program.values[join.source].is_free || program.values[join.target].is_free) continue;
     const Sharding &from = plan_.values[join.source], &to = plan_.values[join.target];
-    reshard({Place::join, j, 0, join.source, join.trips}, from, to, 0, true);
+    const Spot spot{Place::join, j, 0, join.source, join.trips};
+    const double passes = begins[j] ? on_.memory.passes[join.target] : 0;
+    if (passes > 0 && !program.values[join.target].is_free) {
+      const double seconds = passes * pass_seconds(on_.cluster) *
+                             on_.local_bytes(program.values[join.target].type, to);
+      costs_.moves.push_back({move_at(spot, to, to, 0), {}, {}, {}, seconds, -1});
+      costs_.compute_seconds += join.trips * seconds;
+    }
+    if (program.values[join.source].is_free || program.values[join.target].is_free) continue;
+    reshard(spot, from, to, 0, true);
     if (!begins[j] || from == to || !only_cuts(from, to)) continue;
     const double seconds = stored_slice_seconds(on_.cluster) *
                            on_.local_bytes(program.values[join.source].type, to);

@@ -272,8 +272,9 @@ double SecondsCosts::scattering(const OpSignature& signature, const FactorAxes& 
 }
 
 double SecondsCosts::held(std::int32_t sharding_class, const Sharding& sharding) const {
-  if (on_.classes.values[sharding_class].source >= 0) return 0;
-  return price_[sharding_class] *
+  const ShardingClass& its = on_.classes.values[sharding_class];
+  if (its.source >= 0) return 0;
+  return (price_[sharding_class] + its.passes * pass_seconds(on_.cluster)) *
          on_.program.types[on_.classes.values[sharding_class].type].bytes() /
          static_cast<double>(num_shards(sharding, on_.mesh));
 }

@@ -15,9 +15,11 @@ double slice_seconds(const std::vector<Step>& steps, const Sharding& from, const
   return is_slice ? slice_share * cluster.chip.launch_seconds : 0;
 }
 
-double stored_slice_seconds(const Cluster& cluster) {
-  return 2 / (cluster.chip.memory_bandwidth * cluster.chip.memory_efficiency);
+double pass_seconds(const Cluster& cluster) {
+  return 1 / (cluster.chip.memory_bandwidth * cluster.chip.memory_efficiency);
 }
+
+double stored_slice_seconds(const Cluster& cluster) { return 2 * pass_seconds(cluster); }
 
 double seconds_of(const std::vector<Step>& steps, const Cluster& cluster, const Mesh& mesh) {
   double total = 0;

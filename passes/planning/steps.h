@@ -20,6 +20,9 @@ double slice_seconds(const std::vector<Step>& steps, const Sharding& from, const
 /// Seconds a byte of a slice that is written: it is read as well.
 double stored_slice_seconds(const Cluster& cluster);
 
+/// Seconds to read or write a byte beside ops.
+double pass_seconds(const Cluster& cluster);
+
 /// The sum over the steps, in seconds, each as the compiler makes it.
 double seconds_of(const std::vector<Step>& steps, const Cluster& cluster, const Mesh& mesh);
 

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstddef>
 #include <map>
+#include <tuple>
 #include <utility>
 
 #include "cost/compute.h"
@@ -273,6 +274,38 @@ void add_padded_operands(const ProgramOnMesh& on, const Assignment& assignment,
   for (const auto& [key, live] : copies) transients.push_back({live, key.second});
 }
 
+/// Constants over which ops of one body scatter, parts of sums as each device makes them:
+/// those of one type and size are written by one kernel, before the first of these ops.
+void add_filled(const ProgramOnMesh& on, const Assignment& assignment,
+                std::vector<Transient>& transients) {
+  const auto home_of = [&](std::int32_t op) {
+    const std::vector<Loop>& loops = on.program.loops;
+    const auto home = std::find_if(loops.begin(), loops.end(), [op](const Loop& loop) {
+      return loop.first_op <= op && op < loop.last_op;
+    });
+    return home - loops.begin();
+  };
+  std::map<std::tuple<std::ptrdiff_t, std::int32_t, double>, std::vector<std::int32_t>> alike;
+  for (std::size_t i = 0; i < on.program.ops.size(); ++i) {
+    const Op& op = on.program.ops[i];
+    const Rule& rule = on.program.rules[op.rule];
+    if (rule.work != Work::indexed || rule.in_place_operand < 0 || op.is_unread) continue;
+    const std::int32_t begins = op.operands[rule.in_place_operand];
+    if (begins == no_value || !on.program.values[begins].is_free) continue;
+    const std::int32_t type = rule.results[0].type;
+    const FactorAxes& axes = assignment.axes(on.classes.class_of_op[i]);
+    const double bytes = on.local_bytes(type, project(rule.results[0], axes));
+    const auto number = static_cast<std::int32_t>(i);
+    alike[{home_of(number), type, bytes}].push_back(on.memory.point[i]);
+  }
+  for (const auto& [of, points] : alike) {
+    const std::int32_t first = *std::min_element(points.begin(), points.end());
+    for (const std::int32_t point : points) {
+      if (point > first) transients.push_back({{first, point}, std::get<double>(of)});
+    }
+  }
+}
+
 }  // namespace
 
 std::vector<Transient> transients_of(const ProgramOnMesh& on, const Assignment& assignment) {
@@ -317,6 +350,7 @@ std::vector<Transient> transients_of(const ProgramOnMesh& on, const Assignment& 
   add_passed_on(on, assignment, result);
   add_ring_operands(on, assignment, by_class, result);
   copied.write(result);
+  if (on.cluster.compiler.buffers.filled_stacks) add_filled(on, assignment, result);
   if (on.cluster.compiler.layout.symmetric_padding) {
     add_padded_operands(on, assignment, result);
   }

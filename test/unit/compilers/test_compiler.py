@@ -732,6 +732,7 @@ SHOWN: dict[str, Memory | Seconds | Planned | Text | Turns] = {
     "buffers.copies_gathered_arguments": Planned(NEXT_WEIGHT, SMALL, "v5p:2x2x2", False),
     "buffers.lending_results": Memory(chain, (MATRIX, MATRIX), GPU, 0),
     "buffers.window_indices": Planned(POOLED.replace("WCUT", '{"x"}'), LARGE, "h100:8", False),
+    "buffers.filled_stacks": Memory(two_scans, (MATRIX, MATRIX), GPU, 0),
     "schedule.hides_gathers": Planned(GATHERS, LARGE, "v5p:2x2x2", True),
     "schedule.hides_sums": Planned(SUMS, LARGE, "h100:8", False),
     "schedule.hides_exchanges": Planned(EXCHANGED, 8192, "h100:8", False),

@@ -1,4 +1,4 @@
-"""Zeros that compiled programs multiply, in plans."""
+"""Zeros that compiled programs write or multiply, and results that they copy, in plans."""
 
 from __future__ import annotations
 
@@ -11,8 +11,12 @@ import pytest
 from jax import lax
 
 import autoshard
+from autoshard.cluster import Cluster
 
-GPU = "h100:1"
+TRIPS = 8
+X = jax.ShapeDtypeStruct((4096, 256), jnp.float32)
+BYTES = 4.0 * 4096 * 256
+GPU, TPU = "h100:1", "v5p:1x1x1"
 
 
 def planned(
@@ -21,6 +25,86 @@ def planned(
     """A plan of one device, without a rule of the compiler."""
     name = f"xla-gpu-0.10.2:without={without}" if without else None
     return autoshard.plan(function, *shapes, cluster=cluster, compiler=name, **more)
+
+
+def passes(seconds: float, size: float, cluster: str = GPU) -> float:
+    """How often ``size`` bytes are read or written in ``seconds``."""
+    chip = Cluster.parse(cluster).chip
+    return seconds * chip.memory_bandwidth.value * chip.memory_efficiency.value / size
+
+
+def stacked(x: Any) -> Any:
+    """A loop that stacks what it makes."""
+    return lax.scan(lambda c, _: (c * 2, jnp.sin(c)), x, None, length=TRIPS)
+
+
+def test_a_stack_that_a_loop_fills_is_written_once_before_on_gpus() -> None:
+    rule = "buffers.filled_stacks"
+    more = planned(stacked, X).compute_seconds - planned(stacked, X, without=rule).compute_seconds
+    assert passes(more, TRIPS * BYTES) == pytest.approx(1)
+
+
+def test_stacks_of_several_loops_are_there_from_the_first_on() -> None:
+    def loops(x: Any) -> Any:
+        for _ in range(3):
+            _, kept = stacked(x)
+            x = x + jnp.max(kept, 0)
+        return x
+
+    whole = planned(loops, X).peak_bytes
+    one_at_a_time = planned(loops, X, without="buffers.filled_stacks").peak_bytes
+    assert whole - one_at_a_time == pytest.approx(2 * TRIPS * BYTES, rel=0.1)
+
+
+@pytest.mark.parametrize("cluster", [GPU, TPU])
+def test_what_is_stacked_over_an_argument_that_the_loop_reads_is_copied(cluster: str) -> None:
+    def step(cache: Any, x: Any) -> Any:
+        return lax.scan(lambda c, k: (c + jnp.sum(k), k.at[0].set(c)), x, cache)
+
+    shapes = (jax.ShapeDtypeStruct((TRIPS, *X.shape), jnp.float32), jnp.zeros(256))
+    kept = planned(lambda *a: step(*a)[::-1], *shapes, cluster=cluster)
+    replaced = planned(lambda *a: step(*a)[::-1], *shapes, cluster=cluster, donate_argnums=0)
+    more = replaced.compute_seconds - kept.compute_seconds
+    assert passes(more, TRIPS * BYTES, cluster) == pytest.approx(2)
+
+
+@pytest.mark.parametrize("cluster", [GPU, TPU])
+def test_a_sum_over_indices_writes_the_zeros_that_it_begins_with(cluster: str) -> None:
+    def summed(begin: Any, i: Any, x: Any) -> Any:
+        return begin.at[i].add(x)
+
+    few = (jax.ShapeDtypeStruct((8,), jnp.int32), jax.ShapeDtypeStruct((8, 256), jnp.float32))
+    there = planned(summed, X, *few, cluster=cluster, donate_argnums=0)
+    zeros = planned(lambda i, x: summed(jnp.zeros(X.shape), i, x), *few, cluster=cluster)
+    more = zeros.compute_seconds - there.compute_seconds
+    assert passes(more, BYTES, cluster) == pytest.approx(1, abs=0.01)
+
+
+def test_zeros_of_several_sums_are_there_from_the_first_on() -> None:
+    def sums(i: Any, x: Any) -> Any:
+        made = x
+        for _ in range(3):
+            made = jnp.zeros(X.shape).at[i].add(made)[:8]
+        return made
+
+    few = (jax.ShapeDtypeStruct((8,), jnp.int32), jax.ShapeDtypeStruct((8, 256), jnp.float32))
+    assert planned(sums, *few).peak_bytes == pytest.approx(3 * BYTES, rel=0.01)
+    one_at_a_time = planned(sums, *few, without="buffers.filled_stacks")
+    assert one_at_a_time.peak_bytes == pytest.approx(2 * BYTES, rel=0.01)
+
+
+def test_a_sum_over_edges_computes_what_it_adds_up() -> None:
+    """Rows of the nodes, and their product with the weights, are in no memory."""
+
+    def messages(x: Any, senders: Any, receivers: Any, weights: Any) -> Any:
+        return jnp.zeros_like(x).at[receivers].add(x[senders] * weights[:, None])
+
+    edges = 8 * X.shape[0]
+    ends = jax.ShapeDtypeStruct((edges,), jnp.int32)
+    shapes = (X, ends, ends, jax.ShapeDtypeStruct((edges,), jnp.float32))
+    fused = planned(messages, *shapes)
+    stored = planned(messages, *shapes, without="fusion.scattered_updates")
+    assert stored.peak_bytes - fused.peak_bytes == pytest.approx(8 * BYTES, rel=0.01)
 
 
 IMAGE = jax.ShapeDtypeStruct((32, 64, 64, 128), jnp.float32)
