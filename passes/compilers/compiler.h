@@ -83,6 +83,8 @@ struct Fusion {
   bool stores_scattered = false;
   /// A scatter computes what it writes; without, that is stored.
   bool scattered_updates = false;
+  /// A pad that puts zeros between elements is a kernel of its own.
+  bool stored_pads = false;
   /// Indices of gathers and scatters are computed for each of them, and each index takes as
   /// long as so many bytes of memory; 0: they are read.
   double index_bytes = 0;

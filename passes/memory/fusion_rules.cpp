@@ -377,6 +377,7 @@ bool may_be_fused(const FusionInput& input, std::int32_t op) {
       (is_scatter(input.index, op) ? !is_added(input, op) : adds_scattered(input, op))) {
     return false;
   }
+  if (input.rules.stored_pads && rule.work == Work::view && rule.dilation > 1) return false;
   return rule.work == Work::elementwise || rule.work == Work::view ||
          (rule.work == Work::matmul &&
           (input.rules.matmul_results ||

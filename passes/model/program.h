@@ -117,7 +117,8 @@ struct Rule {
   /// its two sides; 0: they are alike.
   double padded_bytes = 0;
   /// How many elements dilated operands of a convolution have for each that is not a zero
-  /// between two others, where a library is not told of the dilation; 1: none.
+  /// between two others, where a library is not told of the dilation; of a pad, which makes
+  /// such zeros, its result for each of its operand. 1: none.
   double dilation = 1;
   /// Bytes that the whole op needs while it runs, beside its operands and results; cut as the
   /// first operand.

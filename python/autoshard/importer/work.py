@@ -101,6 +101,7 @@ memory nearly always.
 
 WORK_ATTRIBUTES = {
     "stablehlo.convolution": (*("lhs_dilation", "rhs_dilation", "dimension_numbers", "padding"),),
+    "stablehlo.pad": ("interior_padding",),
     "stablehlo.reduce_window": ("window_dimensions",),
     "stablehlo.select_and_scatter": ("window_dimensions",),
     "stablehlo.sort": ("dimension",),
@@ -355,7 +356,11 @@ def _expense(op: mlir.Operation) -> Expense:
 
 def _view(op: mlir.Operation, arithmetic: Arithmetic) -> OpWork:
     touched = (_bytes(op.results[0]),) if op.name == "stablehlo.slice" else ()
-    return OpWork(Work.VIEW, arithmetic, 0.0, is_cheap=True, operand_bytes=touched)
+    apart = 1.0
+    if op.name == "stablehlo.pad":
+        between = mlir.DenseI64ArrayAttr(op.attributes["interior_padding"])
+        apart = float(prod(1 + each for each in cast(list[int], between)))
+    return OpWork(Work.VIEW, arithmetic, 0.0, is_cheap=True, operand_bytes=touched, dilation=apart)
 
 
 def _is_reshape(op: mlir.Operation) -> bool:

@@ -673,6 +673,9 @@ SHOWN: dict[str, Memory | Seconds | Planned | Text | Turns] = {
     "fusion.stores_gathered": Memory(probability_of_labels, (MATRIX, MATRIX), TPU, 0),
     "fusion.stores_scattered": Memory(gradient_at_labels, ((64, 64), (64, 1), (64, 64)), GPU, 0),
     "fusion.scattered_updates": Memory(messages, (MATRIX, MATRIX), GPU, 0),
+    "fusion.stored_pads": Memory(
+        lambda x, _: jax.lax.pad(x * 2, 0.0, ((0, 1, 1), (0, 0, 0))) * 3, (MATRIX, MATRIX), TPU, 0
+    ),
     "fusion.index_bytes": Memory(gathered_and_scattered, (MATRIX, MATRIX), TPU, 0),
     "fusion.repeated_bytes": Memory(repeated_keys, ((2, 16, 8, 64), (2, 16, 2, 64)), TPU, 0),
     "fusion.reads_in_each": Memory(
