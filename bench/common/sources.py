@@ -33,3 +33,14 @@ def of_case(case: Any) -> Lowered:
     if 1 in donated:
         roles[1] = "opt_state"
     return lowered(function, roles, arguments)
+
+
+def of_written(name: str) -> Lowered:
+    """A step of bench/programs/written.py; what decoding writes into is left to the search."""
+    from bench.programs.written import WRITTEN
+
+    function, arguments, donated = WRITTEN[name]()
+    roles = ["params", *["batch"] * (len(arguments) - 1)]
+    for index in donated:
+        roles[index] = "cache" if 0 not in donated else "opt_state" if index else "params"
+    return lowered(function, roles, arguments)

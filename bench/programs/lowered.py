@@ -14,6 +14,8 @@ import jax
 
 from autoshard.ir.module import print_module
 
+DONATED = ("params", "opt_state", "cache")
+
 
 @dataclass(frozen=True)
 class Lowered:
@@ -27,14 +29,14 @@ class Lowered:
 
 
 def lower(step: Callable[..., Any], roles: Sequence[str], *args: Any) -> Lowered:
-    """Trace and lower ``step``, whose leading arguments with role params or opt_state are donated.
+    """Trace and lower ``step``, whose arguments with a role of ``DONATED`` are donated.
 
     Args:
         step: Returns what replaces its donated arguments first, in their order.
         roles: Of each argument.
         args: Pytrees of ``jax.ShapeDtypeStruct``.
     """
-    donated = tuple(i for i, role in enumerate(roles) if role in ("params", "opt_state"))
+    donated = tuple(i for i, role in enumerate(roles) if role in DONATED)
     jitted = jax.jit(step, donate_argnums=donated, keep_unused=True)
     start = time.perf_counter()
     traced = jitted.trace(*args)

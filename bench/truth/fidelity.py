@@ -56,8 +56,9 @@ from bench.common.points import (
     peak_error,
     step_fields,
 )
-from bench.common.sources import Lowered, lowered, of_case, of_corpus
+from bench.common.sources import Lowered, lowered, of_case, of_corpus, of_written
 from bench.programs.published import PUBLISHED
+from bench.programs.written import WRITTEN
 
 CLUSTERS = ("v5e:4x4", "v5p:2x2x2", "v5p:4x4x4", "h100:8")
 POINT = ("program", "cluster", "plan")
@@ -133,11 +134,17 @@ def _published(name: str, *clusters: str) -> Source:
     return Source(functools.partial(_of_published, name), clusters, is_looked_at=False)
 
 
+def _written(name: str, *clusters: str) -> Source:
+    return Source(functools.partial(of_written, name), clusters, is_looked_at=False)
+
+
 def _corpus(name: str, *clusters: str) -> Source:
     return Source(functools.partial(of_corpus, name), clusters or CLUSTERS)
 
 
 _SHORT: dict[str, Any] = {"tokens": 2048, "batch": 64}
+
+SLICES = ("v5e:4x4", "v5p:2x2x4", "v6e:4x4")
 
 PROGRAMS: dict[str, Source] = {
     "feed-forward": _part("feed-forward", False),
@@ -166,6 +173,7 @@ PROGRAMS: dict[str, Source] = {
     "gnn_jraph.train": _corpus("gnn_jraph.train", "v5e:4x4", "h100:8"),
     "ppo_ant_brax.step": _corpus("ppo_ant_brax.step", "v5e:4x4", "v5p:2x2x2", "h100:8"),
     **{name: _published(name, "v5p:2x2x2", "h100:8") for name in PUBLISHED},
+    **{name: _written(name, *SLICES, "h100:8") for name in WRITTEN},
 }
 
 
@@ -475,7 +483,7 @@ UNSEEN_HEADS = (
 def unseen_rows(rows: Sequence[dict[str, Any]]) -> Iterable[list[str]]:
     """Peaks and seconds of the programs that no rule was found on; of what failed, the reason."""
     for row in rows:
-        if row["program"] not in PUBLISHED:
+        if PROGRAMS[row["program"]].is_looked_at:
             continue
         found = [row[name] for name in POINT]
         theirs = compiled_peak(row)
@@ -621,7 +629,7 @@ def points(options: argparse.Namespace) -> Iterable[tuple[str, str, str]]:
 
 def write_tables(file: Path, rows: Sequence[dict[str, Any]]) -> None:
     """Files for the pages: programs that rules may have been found on, and the others apart."""
-    seen = [row for row in rows if row["program"] not in PUBLISHED]
+    seen = [row for row in rows if PROGRAMS[row["program"]].is_looked_at]
     if seen:
         results.write_rows(file, PAGE_HEADS, page_rows(seen))
         clusters = file.with_stem(f"{file.stem}-clusters")
