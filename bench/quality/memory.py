@@ -1,7 +1,8 @@
 """Train steps in less memory than they take: our plans beside what people do by hand.
 
     python bench/quality/memory.py [--models PART ...] [--clusters NAME ...] [--shares SHARE ...]
-                                   [--save FILE] [--show FILE] [--compile PART ...] [--csv]
+                                   [--ways WAY ...] [--save FILE] [--show FILE]
+                                   [--compile PART ...] [--csv]
 
 Train steps of the corpus ($AUTOSHARD_CORPUS), planned by autoshard-plan within shares of the memory
 that their plan without a limit takes, in four ways:
@@ -56,8 +57,10 @@ Row = dict[str, Any]
 # One model on one cluster, in a process of its own
 
 
-def measure(model: str, cluster: str, shares: Sequence[float], compiles: bool) -> Row:
-    """What each way takes within each share of the memory."""
+def measure(
+    model: str, cluster: str, shares: Sequence[float], ways: Sequence[str], compiles: bool
+) -> Row:
+    """What each of these ways takes within each share of the memory."""
     from autoshard.cluster import Cluster
     from autoshard.compilers.partitioner import PartitionerTable
     from autoshard.errors import AutoshardError, AutoshardWarning
@@ -75,7 +78,9 @@ def measure(model: str, cluster: str, shares: Sequence[float], compiles: bool) -
     for share in shares:
         limit = share * peak
         row: Row = {"share": share, "recipes": within(by_hand, limit)}
-        for way in WAYS if share < 1 else (APART, TOGETHER):
+        for way in ways:
+            if way == PARTS and share == 1:
+                continue
             try:
                 seconds, plan = planned(model, cluster, str(int(limit) + 1), way)
             except AutoshardError as error:
@@ -198,7 +203,7 @@ def cells(row: Row) -> Iterator[list[str]]:
     if "failed" in row:
         yield [row["model"], row["cluster"], *[""] * (len(HEADS) - 3), row["failed"]]
     for one in row.get("rows", ()):
-        both, recipe = one[TOGETHER], best_recipe(one)
+        both, recipe = one.get(TOGETHER, {}), best_recipe(one)
         cut = one.get(PARTS, {})
 
         def number(part: Row, key: str, unit: float = 1.0, digits: int = 2) -> str:
@@ -210,7 +215,7 @@ def cells(row: Row) -> Iterator[list[str]]:
             *(row["model"], row["cluster"], f"{one['share']:.0%}"),
             f"{one['share'] * row['peak'] / 2**30:.2f}",
             *(number(cut, "step", 1e-3, 2), number(cut, "parts", digits=0)),
-            *(number(one[way], "step", 1e-3, 2) for way in (TOGETHER, APART)),
+            *(number(one.get(way, {}), "step", 1e-3, 2) for way in (TOGETHER, APART)),
             "" if recipe is None else f"{recipe[1] * 1e3:.2f}",
             "none fits" if recipe is None else recipe[0],
             *(_text(over_by_hand(one)), _text(over_apart(one))),
@@ -232,13 +237,13 @@ def best_recipe(one: Row) -> tuple[str, float] | None:
 
 def over_by_hand(one: Row) -> float | None:
     """Step of all together over that of the best recipe; None where one of them is missing."""
-    recipe, both = best_recipe(one), one[TOGETHER]
+    recipe, both = best_recipe(one), one.get(TOGETHER, {})
     return both["step"] / recipe[1] if recipe and "step" in both else None
 
 
 def over_apart(one: Row) -> float | None:
     """Step of all together over that of one by one; None where one of them is refused."""
-    apart, both = one[APART], one[TOGETHER]
+    apart, both = one.get(APART, {}), one.get(TOGETHER, {})
     return both["step"] / apart["step"] if "step" in apart and "step" in both else None
 
 
@@ -252,7 +257,7 @@ def means(rows: Sequence[Row]) -> Iterator[str]:
             ratios = [ratio for one in ones if (ratio := ratio_of(one)) is not None]
             if not ratios:
                 continue
-            alone = sum("step" in one[TOGETHER] and ratio_of(one) is None for one in ones)
+            alone = sum("step" in one.get(TOGETHER, {}) and ratio_of(one) is None for one in ones)
             yield (
                 f"together over {name}, {share}: {_mean(ratios):.3f} (best {min(ratios):.3f}, worst"
                 f" {max(ratios):.3f}) of {len(ratios)}; planned together alone: {alone}"
@@ -261,7 +266,7 @@ def means(rows: Sequence[Row]) -> Iterator[str]:
         one[TOGETHER]["planning"] / row["planning"]
         for row in rows
         for one in row.get("rows", ())
-        if "planning" in one[TOGETHER]
+        if "planning" in one.get(TOGETHER, {})
     ]
     if times:
         yield f"planning over that without a limit: {_mean(times):.1f} (worst {max(times):.1f})"
@@ -269,7 +274,7 @@ def means(rows: Sequence[Row]) -> Iterator[str]:
         (one[TOGETHER]["compiled"], one["share"] * row["peak"])
         for row in rows
         for one in row.get("rows", ())
-        if one[TOGETHER].get("compiled")
+        if one.get(TOGETHER, {}).get("compiled")
     ]
     if peaks:
         yield f"compiled within the limit: {sum(a <= b for a, b in peaks)} of {len(peaks)}"
@@ -284,6 +289,7 @@ def main() -> None:
     parser.add_argument("--models", nargs="+", default=[".train"], help="parts of names")
     parser.add_argument("--clusters", nargs="+", default=CLUSTERS)
     parser.add_argument("--shares", nargs="+", type=float, default=SHARES)
+    parser.add_argument("--ways", nargs="+", default=WAYS, choices=WAYS)
     parser.add_argument("--compile", nargs="+", default=[], help="parts of names to compile")
     parser.add_argument("--timeout", type=float, default=3600, help="seconds a row (3600)")
     parser.add_argument("--save", type=Path, help="keep rows, and skip those that are there")
@@ -294,7 +300,7 @@ def main() -> None:
     if options.one:
         model, cluster = json.loads(options.one)
         compiles = any(part in model for part in options.compile)
-        print(json.dumps(measure(model, cluster, options.shares, compiles)))
+        print(json.dumps(measure(model, cluster, options.shares, options.ways, compiles)))
         return
     console = Console(width=None if sys.stdout.isatty() else 220)
     rows = SavedRows(POINT, options.show or options.save)
@@ -306,7 +312,7 @@ def main() -> None:
         names = [one.name for one in entries([])]
         names = [name for name in names if any(part in name for part in options.models)]
         points = [(name, cluster) for name in names for cluster in options.clusters]
-    more = ["--shares", *map(str, options.shares)]
+    more = ["--shares", *map(str, options.shares), "--ways", *options.ways]
     more += ["--compile", *options.compile] if options.compile else []
     for point in rows.missing(points):
         row = rows.add(point, in_a_process(__file__, json.dumps(point), options.timeout, *more))

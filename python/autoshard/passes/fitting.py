@@ -6,7 +6,7 @@ step is, is known when it is written.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf, isinf
 
@@ -14,6 +14,7 @@ import numpy as np
 
 from autoshard.ir import mlir, parse_bytes
 from autoshard.passes.bracket import Bracket
+from autoshard.passes.memory_limit import WITHIN_REACH
 from autoshard.planned.given_plan import Costed
 from autoshard.planned.summary import DecidedValue, RecomputedValue
 from autoshard.rewrites.recomputation.block import Block, blocks_of
@@ -314,6 +315,8 @@ class Fitting:
         self.closest: Trial | None = None
         """The best of all, those that do not fit included."""
         self._closest_without_host: Trial | None = None
+        self._more_than_estimated = inf
+        """Bytes by which what was written needs more than estimated, at least."""
         self._choices: dict[tuple[float, Rules], Choice] = {}
         self._known: dict[tuple[Rules | None, Written], _Known] = {}
         """What was written, by the rules for values of loops and what was decided for ``main``."""
@@ -346,18 +349,21 @@ class Fitting:
         self.add(trial)
         return outcome, is_stuck
 
-    def is_estimated_slower(self, rules: Rules, seconds: float) -> bool:
-        """Do estimates find that it fits, but with a step no shorter than this?
+    def is_estimated_slower(self, ways: Sequence[Rules], seconds: float) -> bool:
+        """Do estimates find that it fits in each way, but with a step no shorter than this?
 
         Of what loops stack for each other estimates know little.
         """
         if isinf(seconds):
             return False
-        choice = self.choice(self.aim, rules, self._most_seconds())
-        answer = choice.effect.answer
-        if choice.question.pairs:
-            return False
-        return answer.excess <= 0 and self.copies.first.step_seconds + answer.seconds >= seconds
+        for rules in ways:
+            choice = self.choice(self.aim, rules, self._most_seconds())
+            answer = choice.effect.answer
+            if choice.question.pairs or answer.excess > 0:
+                return False
+            if self.copies.first.step_seconds + answer.seconds < seconds:
+                return False
+        return True
 
     def try_with(self, rules: Rules, *, others: bool = False) -> float:
         """Rewrite the module, several times: it may need more than was expected, or less.
@@ -372,15 +378,15 @@ class Fitting:
             The least bytes that it needs so. As rewritten; by an estimate where that is too slow to
             be written.
         """
+        if others and self._is_hopeless(self.copies.least_bytes(self.limit, rules)):
+            return inf
         aim = wanted = self.aim
         seen: set[Outcome] = set()
         tried = Bracket()
         least = inf
         for _ in range(_ROUNDS):
-            # Without the host, all is asked for where others may send: whether it fits.
-            asks_all = others and not rules.host
-            choice = self.choice(wanted, rules, inf if asks_all else self._most_seconds())
-            if self._cannot_win(choice, is_first=not seen):
+            choice = self.choice(wanted, rules, self._most_seconds(others))
+            if self._cannot_win(choice, is_first=not seen, others=others):
                 return min(least, self.copies.beside + choice.peak_bytes)
             known = self.best or self.closest
             outcome, is_stuck = self._write(choice, wanted, rules)
@@ -389,7 +395,9 @@ class Fitting:
             if others and peak > self.limit and known is not None and _is_worse(outcome, known):
                 break
             fits = least <= self.limit
-            if self.is_beaten:
+            more = peak - self.copies.beside - choice.peak_bytes
+            self._more_than_estimated = min(more, self._more_than_estimated)
+            if self.is_beaten or self._is_hopeless(self.copies.beside + choice.least_bytes):
                 break
             if (1 - _CLOSE) * aim < peak <= aim or (outcome in seen and peak <= aim):
                 break
@@ -542,35 +550,40 @@ class Fitting:
     def _is_better(self, trial: Trial, other: Trial) -> bool:
         return trial.rank(self.aim, self.limit) < other.rank(self.aim, self.limit)
 
-    @property
-    def is_without_host(self) -> bool:
-        """Is the best that was found within what is aimed at, and sends nothing to the host?"""
-        best = self.best
-        if best is None or best.first is None or not self._keeps_to_aim():
-            return False
-        return not best.sends
-
-    def _cannot_win(self, choice: Choice, *, is_first: bool) -> bool:
+    def _cannot_win(self, choice: Choice, *, is_first: bool, others: bool = False) -> bool:
         """Is what was decided for ``main`` worse than the best, as far as estimates tell?
 
         What fits by its estimate is written once with all rules, ``is_first``: seconds of estimates
         may be wrong by more than what rules differ in.
         """
         best, answer = self.best, choice.effect.answer
-        if best is None or not self._keeps_to_aim():
+        if best is None:
             return False
         question = choice.question
-        if not question.pairs and self._is_short(choice.effect.live, question.limit):
+        is_short = not question.pairs and self._is_short(choice.effect.live, question.limit)
+        if is_short and self._keeps_to_aim():
             return True
         if is_first and answer.excess <= 0:
             return False
-        return answer.seconds > self._most_seconds()
+        return answer.seconds > self._most_seconds(others)
 
-    def _most_seconds(self) -> float:
-        """What decisions may add to a step that are of use, as far as estimates tell."""
-        if self.best is None or not self._keeps_to_aim():
+    def _is_hopeless(self, least: float) -> bool:
+        """Is all out of reach that needs at least so many bytes by an estimate, for what was
+        written needs so much more than estimated? Of values of loops estimates know too little."""
+        if self.best is not None or self.copies.has_loops or isinf(self._more_than_estimated):
+            return False
+        return least + self._more_than_estimated > WITHIN_REACH * self.limit
+
+    def _most_seconds(self, others: bool = False) -> float:
+        """What decisions may add to a step that are of use, as far as estimates tell.
+
+        ``others``: by other rules than those of the best, which may need more than is aimed at.
+        """
+        best = self.best
+        if best is None or not (others or self._keeps_to_aim()):
             return inf
-        return (1 + _ESTIMATE_ERROR) * self.best.step_seconds - self.copies.first.step_seconds
+        useful = best.step_seconds * max(best.peak_bytes, self.aim) / self.aim
+        return (1 + _ESTIMATE_ERROR) * useful - self.copies.first.step_seconds
 
     def _keeps_to_aim(self) -> bool:
         """Does the best that was found keep within what is aimed at?"""

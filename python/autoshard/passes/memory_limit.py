@@ -12,6 +12,9 @@ MEMORY_MARGIN = 0.08
 """Share of the usable memory that a plan leaves free by default: compilers align buffers, and
 allocators leave holes between them."""
 
+WITHIN_REACH = 1.5
+"""Where all that is found needs more than so many times the limit, no more is tried."""
+
 _UNITS = {"": 1, "B": 1} | {
     f"{letter}{ending}": base**power
     for ending, base in (("iB", 1024), ("B", 1000))

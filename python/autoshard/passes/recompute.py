@@ -280,7 +280,7 @@ class FittedPlans:
                 is_small = self.is_small and bool(rules.besides(self.copies.block))
                 trials: Trials | None = {} if is_small else None
                 fitting = Fitting(self.copies, aim, limit, most_seconds, trials)
-                if fitting.is_estimated_slower(rules, most_estimated):
+                if fitting.is_estimated_slower(_ways(rules), most_estimated):
                     raise SlowerPlanError("another plan of it is faster by an estimate.")
                 found = _fit(self._given, fitting, rules)
                 if is_small:  # more is written than estimated: from there, too
@@ -537,21 +537,21 @@ def _fit(given: Trial, fitting: Fitting, rules: Rules) -> Trial | None:
     Raises:
         SlowerPlanError: What needs less is too slow before it fits.
     """
-    without_host = fitting.try_with(rules)
-    if rules.host:
-        without_host = given.peak_bytes
-    if rules.again and rules.host:
-        # What would be decided without the host is what was decided, where nothing goes there.
-        if fitting.is_without_host:
-            without_host = fitting.aim
-        else:
-            without_host = fitting.try_with(replace(rules, host=False), others=True)
+    without_host = given.peak_bytes
+    ways = _ways(rules)
+    if len(ways) > 1:
+        # First without the host: what is decided with it is of use only if that is faster, and what
+        # may go there can lead greedy decisions elsewhere.
+        without_host = fitting.try_with(ways[0])
+        fitting.try_with(rules, others=True)
         fitting.try_with(replace(rules, again=False), others=True)
+    else:
+        least = fitting.try_with(rules)
+        without_host = without_host if rules.host else least
     fitting.reach(rules)
     decide_again(fitting)
     fitting.let_more_go()
     fitting.try_less(rules)
-    ways = _ways(rules)
     if len(ways) > 1:
         fitting.try_less(ways[0])
     for way in ways:

@@ -22,7 +22,7 @@ from autoshard.errors import (
 )
 from autoshard.ir import mlir, parse_bytes
 from autoshard.ir.inline import bytes_of
-from autoshard.passes.memory_limit import memory_limit_of
+from autoshard.passes.memory_limit import WITHIN_REACH, memory_limit_of
 from autoshard.passes.optimizer_parallel import OptimizerParallel
 from autoshard.passes.pipeline import run_passes
 from autoshard.passes.recompute import FittedPlans, Recompute, Recomputed, flatten
@@ -48,9 +48,6 @@ ALL_MEMORY = "1e30"
 
 _MORE_MEMORY = (math.inf, 4.0, 2.5, 1.7, 1.3, 1.0)
 """What plans may need before values are dropped, over what there is."""
-
-WITHIN_REACH = 1.5
-"""Where all that is found needs more than so many times the limit, no more is tried."""
 
 _LESS = 0.8
 """Where nothing fits, the search is asked for plans within this part of the last one's peak."""

@@ -18,10 +18,10 @@ from autoshard.errors import (
     RewrittenWith,
     SlowerPlanError,
 )
+from autoshard.passes.memory_limit import WITHIN_REACH
 from autoshard.planned.summary import DecidedValue, bytes_text, tensors_text
 from autoshard.progress import running
 from autoshard.search.automatic import (
-    WITHIN_REACH,
     Job,
     Planned,
     end_if_interrupted,
@@ -194,6 +194,8 @@ def _with_more(
             break
         middle = (least + most) // 2
         if failed.bytes_without is not None:
+            if not failed.knows(arguments[before:most], job.memory_limit):
+                break  # what is told of these was not true
             left = job.memory_limit - _peak_bytes(found)
             middle = failed.fewest_within(arguments, before, most, left)
             if middle == most:
@@ -276,11 +278,13 @@ class _Tried:
         """The same where ``most`` leave so many bytes free, and ``count`` did not suffice."""
         return self._fewest(arguments, count, most, self._needed(arguments, count, most) + left)
 
+    def knows(self, more: Sequence[int], limit: float) -> bool:
+        """Is it told that with more arguments on the host it fits so many bytes?"""
+        return self.bytes_without is not None and self.bytes_without(more) <= limit
+
     def rewritten_within(self, limit: float, more: Sequence[int]) -> RewrittenWith | None:
         """What rewrites the plan, if with more arguments on the host it is to fit so many bytes."""
-        if self.bytes_without is None or self.bytes_without(more) > limit:
-            return None
-        return self.rewritten_with
+        return self.rewritten_with if self.knows(more, limit) else None
 
     def _fewest(self, arguments: Sequence[int], count: int, most: int, limit: float) -> int:
         def fits(fewer: int) -> bool:

@@ -16,7 +16,7 @@ from autoshard.cluster import Cluster
 from autoshard.errors import DoesNotFitError
 from autoshard.frontend import planning
 from autoshard.passes import fitting, recursive_programming
-from autoshard.passes.fitting import Fitting, Trial
+from autoshard.passes.fitting import Fitting, Outcome, Trial
 from autoshard.planned.given_plan import Costed, cost_of_module
 from autoshard.rewrites.recomputation.block import Block
 from autoshard.rewrites.recomputation.choice import Choice
@@ -131,7 +131,7 @@ def test_nothing_is_decided_twice(monkeypatch: pytest.MonkeyPatch) -> None:
     # A compiler that fetches at once is sent no values of straight-line code.
     [("", False), ("xla-tpu-0.0.42:without=schedule.fetches_at_once", True)],
 )
-def test_rules_without_the_host_are_not_tried_where_nothing_went_there(
+def test_it_is_decided_without_the_host_first(
     monkeypatch: pytest.MonkeyPatch, compiler: str, may_send: bool
 ) -> None:
     asked: list[Rules] = []
@@ -153,7 +153,8 @@ def test_rules_without_the_host_are_not_tried_where_nothing_went_there(
     assert plan.summary is not None
     assert "recompute" in {row.decision for row in plan.summary.decided}
     assert "host" not in {row.decision for row in plan.summary.decided}
-    assert {rules.host for rules in asked if rules.again} == {may_send}
+    assert not asked[0].host
+    assert {rules.host for rules in asked} == {False, may_send}
 
 
 def test_seconds_of_a_summary_are_among_those_of_planning(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -181,7 +182,7 @@ def test_what_fits_is_written_once_whatever_its_estimate_says(
     found = object.__new__(Fitting)
     monkeypatch.setattr(Fitting, "best", SimpleNamespace(), raising=False)
     monkeypatch.setattr(Fitting, "_keeps_to_aim", lambda self: True)
-    monkeypatch.setattr(Fitting, "_most_seconds", lambda self: 1.0)
+    monkeypatch.setattr(Fitting, "_most_seconds", lambda self, others: 1.0)
     assert found._cannot_win(choice, is_first=is_first) is is_left_out
 
 
@@ -263,3 +264,44 @@ def test_a_larger_limit_tries_all_that_a_smaller_one_does_for_less() -> None:
     more, less = tried(180.0), tried(100.0)
     assert more == [*(one for one in more if one >= 100), *less]
     assert len(more) > len(less) > 3
+
+
+@pytest.mark.parametrize(("least", "tried"), [(40.0, 2), (60.0, 1)])
+def test_what_needs_far_more_than_estimated_is_not_tried_in_other_ways(
+    least: float, tried: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[Rules] = []
+
+    def chosen(_: Fitting, wanted: float, rules: Rules, most_seconds: float = 0.0) -> Any:
+        asked.append(rules)
+        answer = SimpleNamespace(excess=5.0, seconds=0.0)
+        effect = SimpleNamespace(answer=answer, live=[])
+        return SimpleNamespace(effect=effect, peak_bytes=90.0, least_bytes=least)
+
+    def written(self: Fitting, *_: Any) -> tuple[Outcome, bool]:
+        self.least = SimpleNamespace(peak_bytes=190.0, step_seconds=1.0)  # type: ignore[assignment]
+        return Outcome(190.0, 1.0), True
+
+    monkeypatch.setattr(Fitting, "choice", chosen)
+    monkeypatch.setattr(Fitting, "_write", written)
+    first: Any = SimpleNamespace(peak_bytes=200.0, step_seconds=1.0)
+    copies: Any = SimpleNamespace(
+        beside=0.0,
+        has_loops=False,
+        first=Trial(module=first, costed=first),
+        least_bytes=lambda limit, rules: least,
+    )
+    found = Fitting(copies, 100.0, 100.0)
+    found.try_with(Rules(host=False))
+    found.try_with(Rules(host=True), others=True)
+    # Ten bytes less than are allowed were expected, a hundred more than that are needed.
+    assert len(set(asked)) == tried
+
+
+def test_no_fewer_arguments_are_tried_where_what_is_told_of_them_was_not_true() -> None:
+    def told(needed: float) -> Any:
+        return host_arguments._Tried(None, 1.0, 1.0, bytes_without=lambda more: needed)
+
+    assert told(99.0).knows([1], 100.0)
+    assert not told(101.0).knows([1], 100.0)
+    assert not host_arguments._Tried(None, 1.0, 1.0).knows([1], 100.0)

@@ -63,6 +63,11 @@ class Choice:
         return float(self.effect.live.max(initial=0.0))
 
     @property
+    def least_bytes(self) -> float:
+        """The same if all that waits while more is in use went at no cost."""
+        return float(self.question.least_live(()).max(initial=0.0))
+
+    @property
     def sends(self) -> bool:
         """Does something go to the host?"""
         return bool(self.effect.fetches) or Fate.HOST in self.chosen.values()
