@@ -62,13 +62,16 @@ class DoesNotFitError(PlanError):
         micro_batches: Parts of the batch in that plan; None where nobody chose them.
         free_seconds: A step of the plan with all the memory there could be; 0: nobody searched.
         bytes_without: What the plan would need with arguments on the host; None: nobody can tell.
-        rewritten_with: That plan itself; None: it has to be made.
+        least_without: The same with others of its values computed again or sent to the host, as few
+            bytes as that may come to; None likewise.
+        rewritten_with: The plan of ``bytes_without``; None: it has to be made.
         within: The error of a smaller limit, within which no more fits; None: nobody can tell.
         largest: The largest tensors at the worst moment of that plan, with their bytes.
     """
 
     free_seconds: float = 0.0
     bytes_without: BytesWithout | None = None
+    least_without: BytesWithout | None = None
     rewritten_with: RewrittenWith | None = None
     within: Callable[[float], DoesNotFitError] | None = None
     largest: str = ""

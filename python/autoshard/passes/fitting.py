@@ -169,6 +169,7 @@ class Copies:
         self.first, self.original, self.cost = first, original, cost
         self.block = Block(first.costed)
         self._blocks: dict[int, Block] = {}
+        self._least_live: dict[tuple[float, Rules], np.ndarray] = {}
         self.without = first.peak_bytes
         """Bytes that it needs as it is."""
         live = float(live_on_device(self.block).max(initial=0.0))
@@ -207,8 +208,14 @@ class Copies:
 
     def least_bytes(self, limit: float, rules: Rules) -> float:
         """What it needs at least, if all that waits while more is in use goes at no cost."""
-        question = BlockQuestion(self.block, limit - self.beside, rules)
-        return self.beside + float(question.least_live(()).max(initial=0.0))
+        return float(self.least_live(limit, rules).max(initial=0.0))
+
+    def least_live(self, limit: float, rules: Rules) -> np.ndarray:
+        """The same at each point."""
+        if (limit, rules) not in self._least_live:
+            question = BlockQuestion(self.block, limit - self.beside, rules)
+            self._least_live[limit, rules] = self.beside + question.least_live(())
+        return self._least_live[limit, rules]
 
     def rewritten(self, choice: Choice, wanted: float, rules: Rules) -> tuple[Trial, bool]:
         """A copy rewritten to need so many bytes; is there nothing left to choose?"""

@@ -42,6 +42,12 @@ def memory_limit_of(cluster: Cluster, text: str) -> float:
     return max(1.0, allowed - corrections.memory_bytes)
 
 
+def aim_of(limit: float, text: str) -> float:
+    """Bytes of a device to keep within, if that can be: the margin that a chip's own limit has is
+    left free of a given one, too."""
+    return limit * (1 - MEMORY_MARGIN) if text else limit
+
+
 def user_limit(text: str) -> float:
     """Bytes of a device that the user allows; infinite where nothing is said."""
     return read_bytes_text(text, "memory-limit") if text else math.inf

@@ -50,7 +50,7 @@ from autoshard.passes.base import Pass
 from autoshard.passes.fitting import MOST_OFF, Copies, Fitting, Trial, Trials
 from autoshard.passes.host_offload import offload_planned
 from autoshard.passes.least_memory import LeastMemory
-from autoshard.passes.memory_limit import MEMORY_MARGIN, memory_limit_of, read_bytes_text
+from autoshard.passes.memory_limit import aim_of, memory_limit_of, read_bytes_text
 from autoshard.planned.given_plan import (
     Costed,
     cluster_for,
@@ -276,7 +276,9 @@ class FittedPlans:
         with self._building():
             trial = self._given
             if self.options.decides and trial.peak_bytes > limit:
-                rules, aim = self._rules, self._aim(limit) if aim is None else aim
+                rules = self._rules
+                if aim is None:
+                    aim = aim_of(limit, self.options.memory_limit)
                 is_small = self.is_small and bool(rules.besides(self.copies.block))
                 trials: Trials | None = {} if is_small else None
                 fitting = Fitting(self.copies, aim, limit, most_seconds, trials)
@@ -298,11 +300,6 @@ class FittedPlans:
         """What may become of values here."""
         rules = rules_of(self.options)
         return replace(rules, host=rules.host and self.copies.may_send)
-
-    def _aim(self, limit: float) -> float:
-        """Bytes to keep within, if that can be: the margin that a chip's own limit has is left free
-        of a given one, too."""
-        return limit * (1 - MEMORY_MARGIN) if self.options.memory_limit else limit
 
     def within_least(self, limit: float) -> Recomputed:
         """The same where ``within`` finds nothing, of what is tried for all limits alike.
@@ -326,8 +323,23 @@ class FittedPlans:
         error = _does_not_fit(self._given, needed, limit, self.options)
         error.largest = _largest(min(self._given, fitting.least, key=lambda one: one.peak_bytes))
         error.bytes_without = WaitingArguments(fitting.least.costed)
+        if not self.copies.has_loops:  # of their values estimates know too little
+            error.least_without = partial(self._least_with, fitting.least.peak_bytes, limit)
         error.rewritten_with = partial(self._with_arguments, fitting.least)
         return error
+
+    def _least_with(self, peak_bytes: float, limit: float, arguments: Collection[int]) -> float:
+        """Bytes of a device with these arguments on the host, and all else let go that waits.
+
+        As much more than that would leave at no cost as what was written needs, ``peak_bytes``.
+        """
+        live = self.copies.least_live(limit, self._rules)
+        more = peak_bytes - live.max(initial=0.0)
+        return float((live + self._waiting.change(arguments)).max(initial=0.0)) + more
+
+    @cached_property
+    def _waiting(self) -> WaitingArguments:
+        return WaitingArguments(self.copies.first.costed)
 
     def _with_arguments(self, trial: Trial, arguments: Collection[int], limit: float) -> Recomputed:
         """See ``RewrittenWith``.
@@ -359,7 +371,7 @@ class FittedPlans:
         """Does what was decided fit so by an estimate, so that as much need not be decided?"""
         if trial.first is None or self.copies.has_loops:
             return True
-        without = WaitingArguments(self.copies.first.costed).change(arguments)
+        without = self._waiting.change(arguments)
         live = trial.first.effect.live + without
         return self.copies.beside + float(live.max(initial=0.0)) <= limit
 

@@ -22,7 +22,7 @@ from autoshard.errors import (
 )
 from autoshard.ir import mlir, parse_bytes
 from autoshard.ir.inline import bytes_of
-from autoshard.passes.memory_limit import WITHIN_REACH, memory_limit_of
+from autoshard.passes.memory_limit import WITHIN_REACH, aim_of, memory_limit_of
 from autoshard.passes.optimizer_parallel import OptimizerParallel
 from autoshard.passes.pipeline import run_passes
 from autoshard.passes.recompute import FittedPlans, Recompute, Recomputed, flatten
@@ -118,6 +118,11 @@ class Job:
     def memory_limit(self) -> float:
         """Bytes that a plan may use of a device."""
         return memory_limit_of(self._cluster, self.options.memory_limit)
+
+    @property
+    def aimed_bytes(self) -> float:
+        """Bytes of a device to keep within, if that can be."""
+        return aim_of(self.memory_limit, self.options.memory_limit)
 
     @property
     def _cluster(self) -> Cluster:

@@ -10,6 +10,7 @@ import math
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from autoshard.errors import (
     BytesWithout,
@@ -168,6 +169,8 @@ def _with_more(
         if failed.bytes_without is not None:
             most = failed.fewest(arguments, most, job.memory_limit)
             least = before + 1
+            if not before and not failed.knows(arguments[:most], job.memory_limit):
+                most = failed.fewest_at_least(arguments, job.aimed_bytes)
         else:
             least = count_that_frees(waiting, most, failed.missing_bytes * job.num_devices)
             several = max(least, MORE_ARGUMENTS * most)
@@ -268,11 +271,22 @@ class _Tried:
     """See ``DoesNotFitError``."""
     largest: str = ""
     """See ``DoesNotFitError``."""
+    least_without: BytesWithout | None = None
+    """See ``DoesNotFitError``."""
 
     def fewest(self, arguments: Sequence[int], count: int, limit: float) -> int:
         """How many of the first have to go in all where ``count`` do not suffice; all of them, if
         that does not suffice either."""
         return self._fewest(arguments, count, len(arguments), limit)
+
+    def fewest_at_least(self, arguments: Sequence[int], limit: float) -> int:
+        """How many of the first have to go at least, whatever else is decided then; all of them, if
+        nobody can tell."""
+        told = self.least_without
+        if told is None:
+            return len(arguments)
+        fits = partial(_fits, told, arguments, limit)
+        return 1 + bisect_left(range(1, len(arguments)), True, key=fits)
 
     def fewest_within(self, arguments: Sequence[int], count: int, most: int, left: float) -> int:
         """The same where ``most`` leave so many bytes free, and ``count`` did not suffice."""
@@ -296,6 +310,11 @@ class _Tried:
         """Bytes of a device with ``most`` of the first on the host instead of ``count``."""
         assert self.bytes_without is not None
         return self.bytes_without(arguments[count:most])
+
+
+def _fits(needed: BytesWithout, arguments: Sequence[int], limit: float, count: int) -> bool:
+    """Are so many bytes enough with the first arguments on the host?"""
+    return needed(arguments[:count]) <= limit
 
 
 def _peak_bytes(planned: Planned) -> float:
@@ -332,6 +351,7 @@ def _with_these(
             error.bytes_without,
             error.rewritten_with,
             error.largest,
+            error.least_without,
         )
     assert planned.summary is not None
     missing = planned.summary.peak_bytes_per_device - job.memory_limit

@@ -242,6 +242,13 @@ def test_what_a_plan_needs_with_arguments_on_the_host_is_known_before_it_is_rewr
     assert rewritten_with is not None
     assert bytes_without(()) == error.value.peak_bytes
     momenta = range(8, 16)
+    least_without = error.value.least_without
+    assert least_without is not None
+    assert least_without(()) == pytest.approx(error.value.peak_bytes)
+    told = [least_without(momenta[:count]) for count in range(9)]
+    assert told[0] > told[8]
+    # Where all that waits is gone, a momentum that goes frees no less than in the plan.
+    assert told[8] <= 1.001 * bytes_without(momenta)
     for count in (3, 5):
         rewritten = rewritten_with(momenta[:count], inf)
         needed = rewritten.summary.peak_bytes_per_device

@@ -305,3 +305,20 @@ def test_no_fewer_arguments_are_tried_where_what_is_told_of_them_was_not_true() 
     assert told(99.0).knows([1], 100.0)
     assert not told(101.0).knows([1], 100.0)
     assert not host_arguments._Tried(None, 1.0, 1.0).knows([1], 100.0)
+
+
+@pytest.mark.parametrize(
+    ("least", "limit", "count"),
+    [
+        ({1: 120.0, 2: 100.0, 3: 90.0}, 100.0, 2),
+        ({1: 120.0, 2: 110.0, 3: 90.0}, 100.0, 3),
+        ({1: 120.0, 2: 110.0, 3: 105.0}, 100.0, 3),  # all of them, and more is to be decided
+        (None, 100.0, 3),
+    ],
+)
+def test_as_few_arguments_go_as_other_decisions_may_do_with(
+    least: dict[int, float] | None, limit: float, count: int
+) -> None:
+    told = None if least is None else lambda arguments: least[len(arguments)]
+    failed = host_arguments._Tried(None, 1.0, 1.0, least_without=told)
+    assert failed.fewest_at_least([7, 8, 9], limit) == count
