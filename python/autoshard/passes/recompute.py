@@ -77,7 +77,7 @@ class Recompute(Pass):
     """Compute values again instead of keeping them, so that a planned module fits the memory.
 
     Or send them to the host and back, where it is told to. The cheapest set that is found. A module
-    that fits stays as it is.
+    that fits with some of it to spare stays as it is.
     """
 
     name: ClassVar[str] = "autoshard-recompute"
@@ -262,6 +262,8 @@ class FittedPlans:
     ) -> Recomputed:
         """What fits so many bytes on one device; see ``recomputed_module``.
 
+        What fits as it is, but not what is aimed at, stays so where less memory is not worth it.
+
         Args:
             limit: Bytes.
             most_seconds: Slower steps are of no use.
@@ -274,26 +276,30 @@ class FittedPlans:
             SlowerPlanError: What needs less is too slow before it fits.
         """
         with self._building():
-            trial = self._given
-            if self.options.decides and trial.peak_bytes > limit:
-                rules = self._rules
-                if aim is None:
-                    aim = aim_of(limit, self.options.memory_limit)
-                is_small = self.is_small and bool(rules.besides(self.copies.block))
-                trials: Trials | None = {} if is_small else None
-                fitting = Fitting(self.copies, aim, limit, most_seconds, trials)
-                if fitting.is_estimated_slower(_ways(rules), most_estimated):
-                    raise SlowerPlanError("another plan of it is faster by an estimate.")
-                found = _fit(self._given, fitting, rules)
-                if is_small:  # more is written than estimated: from there, too
-                    other = Fitting(self.copies, aim, limit, trials=trials)
-                    _fit(self._given, other, replace(rules, by_kernels=False))
-                    fitting.take_better(other)
-                    found = fitting.best
-                if found is None:
-                    raise self._not_within(fitting, limit)
-                return self._finished(found, limit, fitting.least_without_host)
-            return self._finished(trial, limit)
+            given = self._given
+            if aim is None:
+                aim = aim_of(limit, self.options.memory_limit)
+            if not self.options.decides or given.peak_bytes <= aim:
+                return self._finished(given, limit)
+            rules = self._rules
+            is_small = self.is_small and bool(rules.besides(self.copies.block))
+            trials: Trials | None = {} if is_small else None
+            fitting = Fitting(self.copies, aim, limit, most_seconds, trials)
+            if given.peak_bytes <= limit:
+                fitting.add(given)
+            elif fitting.is_estimated_slower(_ways(rules), most_estimated):
+                raise SlowerPlanError("another plan of it is faster by an estimate.")
+            found = _fit(given, fitting, rules)
+            if is_small:  # more is written than estimated: from there, too
+                other = Fitting(self.copies, aim, limit, trials=trials)
+                _fit(given, other, replace(rules, by_kernels=False))
+                fitting.take_better(other)
+                found = fitting.best
+            if found is None:
+                raise self._not_within(fitting, limit)
+            if found is given:
+                return self._finished(given, limit)
+            return self._finished(found, limit, fitting.least_without_host)
 
     @property
     def _rules(self) -> Rules:

@@ -17,6 +17,7 @@ from autoshard.errors import DoesNotFitError
 from autoshard.frontend import planning
 from autoshard.passes import fitting, recursive_programming
 from autoshard.passes.fitting import Fitting, Outcome, Trial
+from autoshard.passes.memory_limit import MEMORY_MARGIN
 from autoshard.planned.given_plan import Costed, cost_of_module
 from autoshard.rewrites.recomputation.block import Block
 from autoshard.rewrites.recomputation.choice import Choice
@@ -322,3 +323,12 @@ def test_as_few_arguments_go_as_other_decisions_may_do_with(
     told = None if least is None else lambda arguments: least[len(arguments)]
     failed = host_arguments._Tried(None, 1.0, 1.0, least_without=told)
     assert failed.fewest_at_least([7, 8, 9], limit) == count
+
+
+def test_the_margin_of_a_limit_is_left_free_where_a_plan_fits_without_it() -> None:
+    free = planned_deep()
+    within = planned_deep(memory_limit=str(free.peak_bytes), recompute="auto")
+    assert within.peak_bytes <= (1 - MEMORY_MARGIN) * free.peak_bytes
+    above = planned_deep(memory_limit=str(int(free.peak_bytes / 0.91)), recompute="auto")
+    assert above.summary is not None
+    assert not above.summary.recomputed
