@@ -228,7 +228,7 @@ def of_layers(weights, x, y):
 
 def arguments_of_layers():
     weights = [whole_numbers((WIDTH, WIDTH), seed) for seed in range(4)]
-    return weights, whole_numbers((BATCH, WIDTH), 7), whole_numbers((BATCH, WIDTH), 8)
+    return weights, whole_numbers((16, WIDTH), 7), whole_numbers((16, WIDTH), 8)
 
 
 @pytest.mark.parametrize("donated", [(), (0,)])
