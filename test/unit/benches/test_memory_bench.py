@@ -38,7 +38,7 @@ def test_a_step_that_does_not_fit_is_measured_in_parts(
         )
 
     monkeypatch.setattr(memory, "of_corpus", wide)
-    found = memory.measure("wide", "v5e:1x1", (0.6,), compiles=False)
+    found = memory.measure("wide", "v5e:1x1", (0.6,), memory.WAYS, compiles=False)
     (row,) = found["rows"]
     assert "refused" in row[memory.TOGETHER]
     assert row[memory.PARTS]["parts"] > 1
@@ -50,7 +50,7 @@ def test_a_step_that_does_not_fit_is_measured_in_parts(
 
 def test_each_way_is_measured_within_each_share(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(memory, "of_corpus", _small)
-    found = memory.measure("small", "v5e:2x2", (0.9, 0.05), compiles=False)
+    found = memory.measure("small", "v5e:2x2", (0.9, 0.05), memory.WAYS, compiles=False)
     assert found["peak"] > 0
     assert found["planning"] > 0
     less, little = found["rows"]
