@@ -100,7 +100,7 @@ memory nearly always.
 """
 
 WORK_ATTRIBUTES = {
-    "stablehlo.convolution": (*("lhs_dilation", "rhs_dilation", "dimension_numbers", "padding"),),
+    "stablehlo.convolution": ("lhs_dilation", "rhs_dilation", "dimension_numbers", "padding"),
     "stablehlo.pad": ("interior_padding",),
     "stablehlo.reduce_window": ("window_dimensions",),
     "stablehlo.select_and_scatter": ("window_dimensions",),

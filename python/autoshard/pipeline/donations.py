@@ -72,8 +72,7 @@ class _Places:
 
 
 def _operands(program: StageProgram) -> list[int]:
-    steps = (*program.before, *program.loop, *program.after)
-    return [value for step in steps for value in _read(step)]
+    return [value for step in program.steps for value in _read(step)]
 
 
 def _read(step: Call | Transfer) -> tuple[int, ...]:

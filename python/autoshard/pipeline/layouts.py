@@ -51,17 +51,16 @@ def inside_of_stages(program: StageProgram, compiler: Compiler) -> Mapping[str, 
             {at: known[value] for at, value in enumerate(call.operands) if value in known},
             {at: known[value] for at, value in enumerate(call.results) if value in known},
         )
-        for call in _calls(program)
+        for call in program.all_calls
     }
 
 
 def _inside(program: StageProgram) -> dict[int, int]:
     """By value: itself; the sum before the loop for what becomes of that."""
-    steps = (*program.before, *program.loop, *program.after)
     seen = {*program.arguments, *program.results}
-    seen.update(step.operand for step in steps if isinstance(step, Transfer))
-    made = {value: call for call in _calls(program) for value in call.results}
-    reads = Counter(value for call in _calls(program) for value in call.operands)
+    seen.update(step.operand for step in program.steps if isinstance(step, Transfer))
+    made = {value: call for call in program.all_calls for value in call.results}
+    reads = Counter(value for call in program.all_calls for value in call.operands)
     carried = Counter(one.start for one in program.carried)
     carried.update(one.update for one in program.carried)
     found: dict[int, int] = {}
@@ -80,11 +79,6 @@ def _inside(program: StageProgram) -> dict[int, int]:
         seen.update(values)
     found.update((value, value) for value in made if value not in seen and reads[value])
     return found
-
-
-def _calls(program: StageProgram) -> list[Call]:
-    steps = (*program.before, *program.loop, *program.after)
-    return [step for step in steps if isinstance(step, Call)]
 
 
 def set_layouts(
@@ -137,7 +131,8 @@ class Layouts:
 
         One that takes and gives a sum in two layouts comes once more.
         """
-        waiting = [name for name in self._order if name in set(names)]
+        asked = set(names)
+        waiting = [name for name in self._order if name in asked]
         while waiting:
             seen, ready = set[int](), list[str]()
             for name in waiting:

@@ -235,14 +235,14 @@ def _priced(
     donated: Donated,
 ) -> StagedStep:
     program = split.program
-    signatures = {one.task.name: prices.signature(split, one) for one in split.tasks}
+    tasks = {one.task.name: one for one in split.tasks}
+    signatures = {name: prices.signature(split, one) for name, one in tasks.items()}
     values = values_of(program, prices.main(split), signatures)
     donations = donations_of(program, donated)
     inside = inside_of_stages(program, machinery.stage.compiler)
     costs = {
         name: prices.cost(split, one, signatures[name], donations.get(name, {}), inside.get(name))
-        for one in split.tasks
-        for name in (one.task.name,)
+        for name, one in tasks.items()
     }
     sent = _sent_seconds(program, values, machinery.whole)
     schedule = _scheduled(rule, program, costs, sent)
@@ -405,8 +405,7 @@ def _sent_seconds(
     program: StageProgram, values: Mapping[int, StageValue], cluster: Cluster
 ) -> dict[int, float]:
     """Seconds of each transfer over the slowest dim of the whole cluster, by what is sent."""
-    steps = (*program.before, *program.loop, *program.after)
-    operands = {step.operand for step in steps if isinstance(step, Transfer)}
+    operands = {step.operand for step in program.steps if isinstance(step, Transfer)}
     if not cluster.dims:
         return dict.fromkeys(operands, 0.0)
     link = cluster.dims[0]

@@ -38,7 +38,7 @@ from autoshard.pipeline.transfers import (
 )
 from autoshard.pipeline.values import Signature, StageValue, signature
 from autoshard.planned.ops import is_callback
-from autoshard.rewrites.stage_tasks.program import Call, StageProgram, StageTask
+from autoshard.rewrites.stage_tasks.program import StageTask
 from autoshard.sharding import to_named_sharding
 
 _COMPILERS = 2
@@ -81,7 +81,7 @@ class StagedRun:
         given_up = {
             number
             for name, pairs in donations.items()
-            for call in _calls(program)
+            for call in program.all_calls
             if call.task.name == name
             for number, value in enumerate(program.arguments)
             if value in {call.operands[operand] for operand in pairs}
@@ -204,11 +204,6 @@ def _own(results: Sequence[jax.Array], kept: Sequence[Any]) -> list[jax.Array]:
         found.append(jnp.copy(result) if id(result) in seen else result)
         seen.add(id(result))
     return found
-
-
-def _calls(program: StageProgram) -> list[Call]:
-    steps = (*program.before, *program.loop, *program.after)
-    return [step for step in steps if isinstance(step, Call)]
 
 
 def _compiled(

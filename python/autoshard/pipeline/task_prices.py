@@ -104,20 +104,13 @@ class TaskPrices:
             None if inside is None else (tuple(inside.operands), tuple(inside.results)),
         )
         if key not in self._costs:
-            self._costs[key] = self._cost(split, task, given, donated, inside)
+            module = lone_task(split, task)
+            donate(module, donated)
+            leave_order(module, inside)
+            self._costs[key] = self._cost(module, held_bytes(given, donated))
         return self._costs[key]
 
-    def _cost(
-        self,
-        split: SplitProgram,
-        task: SplitTask,
-        given: Signature,
-        donated: Mapping[int, int],
-        inside: Inside | None,
-    ) -> TaskCost:
-        module = lone_task(split, task)
-        donate(module, donated)
-        leave_order(module, inside)
+    def _cost(self, module: mlir.Module, held: float) -> TaskCost:
         machinery = self._machinery
         costed = cost_of_module(
             module,
@@ -128,5 +121,4 @@ class TaskPrices:
         )
         self._rules = costed.imported.rules
         plan = costed.plan
-        held = held_bytes(given, donated)
         return TaskCost(plan.step_seconds, max(plan.peak_bytes - held, 0.0))

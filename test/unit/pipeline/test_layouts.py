@@ -15,7 +15,6 @@ from autoshard.ir.attributes import ANY_ORDER, LAYOUT_MODE
 from autoshard.ir.boundary import Side, entries_at, main_function
 from autoshard.pipeline.layouts import Layouts, inside_of_stages
 from autoshard.pipeline.modules import copy_of
-from autoshard.rewrites.stage_tasks.program import Call
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*the arrays of the batch are cut unlike")
 
@@ -46,16 +45,11 @@ def staged() -> Any:
     return plan.pipeline.step
 
 
-def _all_calls(program: Any) -> list[Call]:
-    steps = (*program.before, *program.loop, *program.after)
-    return [one for one in steps if isinstance(one, Call)]
-
-
 def test_neither_what_is_sent_nor_what_the_caller_has_is_inside(staged: Any) -> None:
     program = staged.program
     outside = {one.operand for one in program.transfers} | {*program.arguments, *program.results}
     kept = dict[int, set[int]]()
-    for call in _all_calls(program):
+    for call in program.all_calls:
         inside = staged.inside[call.task.name]
         for places, values in ((inside.operands, call.operands), (inside.results, call.results)):
             for place, value in places.items():
@@ -72,7 +66,7 @@ def test_a_sum_lies_in_one_layout_from_its_start_to_its_end(staged: Any) -> None
     for one in sums:
         found = {
             places[at]
-            for call in _all_calls(program)
+            for call in program.all_calls
             for places, values in (
                 (staged.inside[call.task.name].operands, call.operands),
                 (staged.inside[call.task.name].results, call.results),

@@ -93,6 +93,16 @@ class StageProgram:
     """The stage that each value is on."""
 
     @cached_property
+    def steps(self) -> tuple[Step, ...]:
+        """All of them, in the order of the program."""
+        return (*self.before, *self.loop, *self.after)
+
+    @cached_property
+    def all_calls(self) -> tuple[Call, ...]:
+        """Those before, in and behind the loop."""
+        return tuple(step for step in self.steps if isinstance(step, Call))
+
+    @cached_property
     def calls(self) -> tuple[Call, ...]:
         """Those of the loop, each behind those that it reads."""
         return tuple(step for step in self.loop if isinstance(step, Call))
@@ -105,8 +115,7 @@ class StageProgram:
     @cached_property
     def tasks(self) -> tuple[StageTask, ...]:
         """All of them, in the order of the program."""
-        steps = (*self.before, *self.loop, *self.after)
-        return tuple(step.task for step in steps if isinstance(step, Call))
+        return tuple(call.task for call in self.all_calls)
 
     @cached_property
     def sums(self) -> tuple[Carried, ...]:
