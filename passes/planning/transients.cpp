@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstddef>
 #include <map>
+#include <optional>
 #include <tuple>
 #include <utility>
 
@@ -55,13 +56,15 @@ void add_sums(const ProgramOnMesh& on, const Use& use, const FactorAxes& axes,
               OpTransients& of_op) {
   const OpSignature& signature = on.signature_of_class(use.op);
   const Rule& rule = on.program.rules[signature.rule];
-  const Compute work =
-      compute(rule, axes, signature.part, on.program.types, on.mesh, on.cluster);
-  const Compute* matmul = rule.work == Work::matmul ? &work : nullptr;
+  std::optional<Compute> matmul;
+  if (rule.work == Work::matmul) {
+    matmul = compute(rule, axes, signature.part, on.program.types, on.mesh, on.cluster);
+  }
   const TensorType& type = on.program.types[on.classes.values[use.sharding_class].type];
   for (const Step& step :
        reshard_steps(type, used, held, partial, on.mesh, may_scatter(rule, axes, on.mesh))) {
-    if (as_made(step, matmul, on.cluster, on.mesh).second) of_op.is_in_ring = true;
+    if (as_made(step, matmul ? &*matmul : nullptr, on.cluster, on.mesh).second)
+      of_op.is_in_ring = true;
   }
 }
 
@@ -278,14 +281,8 @@ void add_padded_operands(const ProgramOnMesh& on, const Assignment& assignment,
 /// those of one type and size are written by one kernel, before the first of these ops.
 void add_filled(const ProgramOnMesh& on, const Assignment& assignment,
                 std::vector<Transient>& transients) {
-  const auto home_of = [&](std::int32_t op) {
-    const std::vector<Loop>& loops = on.program.loops;
-    const auto home = std::find_if(loops.begin(), loops.end(), [op](const Loop& loop) {
-      return loop.first_op <= op && op < loop.last_op;
-    });
-    return home - loops.begin();
-  };
-  std::map<std::tuple<std::ptrdiff_t, std::int32_t, double>, std::vector<std::int32_t>> alike;
+  const LoopNest loops(on.program);
+  std::map<std::tuple<std::int32_t, std::int32_t, double>, std::vector<std::int32_t>> alike;
   for (std::size_t i = 0; i < on.program.ops.size(); ++i) {
     const Op& op = on.program.ops[i];
     const Rule& rule = on.program.rules[op.rule];
@@ -296,7 +293,7 @@ void add_filled(const ProgramOnMesh& on, const Assignment& assignment,
     const FactorAxes& axes = assignment.axes(on.classes.class_of_op[i]);
     const double bytes = on.local_bytes(type, project(rule.results[0], axes));
     const auto number = static_cast<std::int32_t>(i);
-    alike[{home_of(number), type, bytes}].push_back(on.memory.point[i]);
+    alike[{loops.of_op(number), type, bytes}].push_back(on.memory.point[i]);
   }
   for (const auto& [of, points] : alike) {
     const std::int32_t first = *std::min_element(points.begin(), points.end());
