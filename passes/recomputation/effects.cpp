@@ -30,7 +30,8 @@ Effect Effects::decided(std::span<const Fate> fates, const StackChanges& stacks,
   for (const auto& [point, bytes] : stacks.change) {
     change[std::min(point, block_.num_points)] += bytes;
   }
-  if (linked_) {
+  const bool sends = !sent.empty() || !stacks.moved.empty() || !stacks.computed.empty();
+  if (linked_ && sends) {  // else the link is as the program itself leaves it
     // Values that nobody reads again need not come back.
     std::vector<const Use*> use_of(block_.values.size());
     for (const Use& use : found.clones.uses) use_of[use.number] = &use;

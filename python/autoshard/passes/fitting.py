@@ -326,7 +326,8 @@ class Fitting:
         """Bytes by which what was written needs more than estimated, at least."""
         self._choices: dict[tuple[float, Rules], Choice] = {}
         self._known: dict[tuple[Rules | None, Written], _Known] = {}
-        """What was written, by the rules for values of loops and what was decided for ``main``."""
+        """What was written, by the rules for values of loops, if these are decided, and what was
+        decided for ``main``."""
         self._keeps = trials is not None and not copies.has_loops
         self._trials = trials if self._keeps and trials is not None else {}
 
@@ -336,13 +337,13 @@ class Fitting:
 
     def _write(self, choice: Choice, wanted: float, rules: Rules) -> tuple[Outcome, bool]:
         """Rewrite the module, if that was not done; is there nothing left to choose?"""
-        rules_of_loops = rules if self.copies.has_loops else None
-        written = rules_of_loops, choice.written
-        known = self._known.get(written)
         is_short = choice.effect.answer.excess > 0
+        # What suffices is all that is written, unless loops stack something for each other.
+        is_all = not self.copies.has_loops or not (is_short or choice.question.pairs)
+        written = None if is_all else rules, choice.written
+        known = self._known.get(written)
         if known is not None and (
-            not self.copies.has_loops
-            or (known.is_alone and wanted >= known.wanted and not is_short)
+            is_all or (known.is_alone and wanted >= known.wanted and not is_short)
         ):
             return known.outcome, is_short
         if choice.written in self._trials:

@@ -49,6 +49,9 @@ ALL_MEMORY = "1e30"
 _MORE_MEMORY = (math.inf, 4.0, 2.5, 1.7, 1.3, 1.0)
 """What plans may need before values are dropped, over what there is."""
 
+_HARDLY_LESS = 0.95
+"""The search is not asked for a plan within more than this part of the last one's peak."""
+
 _LESS = 0.8
 """Where nothing fits, the search is asked for plans within this part of the last one's peak."""
 
@@ -335,8 +338,9 @@ class Job:
         for factor in _MORE_MEMORY:
             if best is not None and last_seconds >= step_seconds(best):
                 break  # nor is a plan within less memory faster
-            if math.isfinite(factor) and limit * factor >= last_peak:
-                continue  # the last plan keeps within this
+            most = last_peak if factor == 1 else _HARDLY_LESS * last_peak
+            if math.isfinite(factor) and limit * factor >= most:
+                continue  # the last plan keeps within this, or hardly needs more
             is_known = is_beaten or best is not None
             is_known = is_known or any(one.peak_bytes <= least for one in failed)
             if limit * factor < least and is_known:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from math import inf
 from types import SimpleNamespace
 from typing import Any
@@ -307,6 +308,32 @@ def test_no_search_follows_where_computing_again_makes_the_step_faster(
     monkeypatch.setattr(ReadProgram, "searched", told)
     autoshard.plan(*step, cluster="v5p:1x1x1", recompute="auto", memory_limit=limit)
     assert limits == [ALL_MEMORY]
+
+
+def test_no_search_has_hardly_less_memory_than_the_last_plan_takes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Within 75 % of the memory, 1.3 times the limit would be 97.5 % of it."""
+    weights = [(jax.ShapeDtypeStruct((64, 64), jnp.float32),) * 3] * 6
+    x = jax.ShapeDtypeStruct((8, 1024, 64), jnp.float32)
+    step = (_attention_step, weights, x)
+    limit = int(0.75 * autoshard.plan(*step, cluster="v5e:2x2").peak_bytes)
+    searched = ReadProgram.searched
+    found: list[tuple[float, float]] = []
+
+    def told(
+        self: ReadProgram, options: RecursiveProgramming, *rest: Any, **more: Any
+    ) -> PlannedProgram:
+        planned = searched(self, options, *rest, **more)
+        found.append((float(options.memory_limit), planned.summary.peak_bytes_per_device))
+        return planned
+
+    monkeypatch.setattr(ReadProgram, "searched", told)
+    with suppress(DoesNotFitError):
+        autoshard.plan(*step, cluster="v5e:2x2", recompute="auto", memory_limit=limit)
+    asked = [most for most, _ in found[1:] if most > limit]
+    assert found[0][1] > limit
+    assert all(most < 0.95 * last for most, (_, last) in zip(asked, found, strict=False))
 
 
 def _gated_step(weights: Any, x: Any) -> Any:

@@ -267,6 +267,32 @@ def test_a_larger_limit_tries_all_that_a_smaller_one_does_for_less() -> None:
     assert len(more) > len(less) > 3
 
 
+@pytest.mark.parametrize(("excess", "pairs", "times"), [(0.0, 0, 1), (1.0, 0, 2), (0.0, 1, 2)])
+def test_what_suffices_in_main_is_written_once_for_all_rules_of_loops(
+    excess: float, pairs: int, times: int
+) -> None:
+    written: list[Rules] = []
+
+    def rewritten(choice: Any, wanted: float, rules: Rules) -> tuple[Trial, bool]:
+        written.append(rules)
+        costed: Any = SimpleNamespace(peak_bytes=90.0, step_seconds=1.0)
+        return Trial(module=costed, costed=costed), False
+
+    first: Any = SimpleNamespace(peak_bytes=200.0, step_seconds=1.0)
+    copies: Any = SimpleNamespace(
+        has_loops=True, rewritten=rewritten, first=Trial(module=first, costed=first)
+    )
+    choice: Any = SimpleNamespace(
+        written=frozenset([1]),
+        effect=SimpleNamespace(answer=SimpleNamespace(excess=excess, seconds=0.0)),
+        question=SimpleNamespace(pairs=[()] * pairs),
+    )
+    found = Fitting(copies, 100.0, 100.0)
+    for rules in (Rules(), Rules(host=True)):
+        assert found.write(choice, 100.0, rules).peak_bytes == 90.0
+    assert len(written) == times
+
+
 @pytest.mark.parametrize(("least", "tried"), [(40.0, 2), (60.0, 1)])
 def test_what_needs_far_more_than_estimated_is_not_tried_in_other_ways(
     least: float, tried: int, monkeypatch: pytest.MonkeyPatch

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -105,28 +105,39 @@ class _Updates:
     """Where all that depends on an argument runs, once the argument is on the host."""
 
     def __init__(self, block: Block) -> None:
-        self.core = block.core
+        self.core = core = block.core
         may_move = movable_of(block.costed.imported.module)
-        self.may_move = [may_move(op) for op in block.ops]
-        self.ready: list[int] = []
-        """By position the last op that does not run wherever its operands are, of all that an op
-        needs, and it itself; -1: none."""
-        for position, moves in enumerate(self.may_move):
-            makers = (self.core.value(one).maker for one in self.core.operands(position))
-            earlier = (self.ready[maker] for maker in makers if maker >= 0)
-            self.ready.append(max(earlier, default=-1) if moves else position)
+        self.last = len(block.ops) - 1
+        moves = [may_move(op) for op in block.ops]
+        # By position the last op that does not run wherever its operands are, of all that an op
+        # needs, and it itself; -1: none.
+        ready: list[int] = []
+        for position, is_moved in enumerate(moves):
+            makers = (core.value(one).maker for one in core.operands(position))
+            earlier = (ready[maker] for maker in makers if maker >= 0)
+            ready.append(max(earlier, default=-1) if is_moved else position)
+        self.latest: list[int | None] = [None] * len(ready)
+        """By position the last of these for all that depends on an op, and it itself; None: a part
+        of it stays where it is."""
+        for position in reversed(range(self.last)):
+            if moves[position]:
+                self.latest[position] = self._latest(core.results(position), ready[position])
+
+    def _latest(self, numbers: Iterable[int], latest: int) -> int | None:
+        """The same of all that reads these values."""
+        for number in numbers:
+            for reader in self.core.readers(number):
+                if reader == self.last:
+                    continue
+                behind = self.latest[reader]
+                if behind is None:
+                    return None
+                latest = max(latest, behind)
+        return latest
 
     def point(self, argument: int) -> int | None:
         """Program point; None: a part of it stays where it is."""
-        core, last = self.core, len(self.ready) - 1
-        found, waiting, ready = set[int](), [argument], -1
-        while waiting:
-            for position in core.readers(waiting.pop()):
-                if position in found or position == last:
-                    continue
-                if not self.may_move[position]:
-                    return None
-                found.add(position)
-                ready = max(ready, self.ready[position])
-                waiting += core.results(position)
-        return core.op(ready).point + 1 if ready >= 0 else 0
+        latest = self._latest((argument,), -1)
+        if latest is None:
+            return None
+        return self.core.op(latest).point + 1 if latest >= 0 else 0

@@ -53,6 +53,8 @@ class Pair:
 
 def pairs_of(block: Block) -> list[Pair]:
     """All pairs of loops in the block."""
+    if len(block.costs.blocks.blocks) == 1:  # it is the only one: there are no loops
+        return []
 
     def bytes_of(value: mlir.Value) -> float:
         return block.costs.bytes_of(block.costed.imported.value_of.get(value, -1))

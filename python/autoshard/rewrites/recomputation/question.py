@@ -5,6 +5,7 @@ Equal values of equal layers are one item where there are many values; each stac
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf, prod
@@ -445,7 +446,7 @@ def groups_of(block: Block, live: np.ndarray, limit: float, rules: Rules) -> lis
 
     In the order of the program.
     """
-    too_full = np.flatnonzero(live > limit)
+    too_full: list[int] = np.flatnonzero(live > limit).tolist()
     found: dict[tuple[object, ...], list[Dropped]] = {}
     for gap in block.gaps:
         number = gap.value.number
@@ -475,10 +476,10 @@ def _is_worth_sending(value: mlir.Value) -> bool:
     return prod(type_.shape) * element_bits(type_.element_type) >= 8 * _LEAST_SENT
 
 
-def _waits(gap: Gap, too_full: np.ndarray) -> bool:
+def _waits(gap: Gap, too_full: Sequence[int]) -> bool:
     """Is memory short while a value waits?"""
-    at = int(np.searchsorted(too_full, gap.first))
-    return at < len(too_full) and int(too_full[at]) < gap.end
+    at = bisect_left(too_full, gap.first)
+    return at < len(too_full) and too_full[at] < gap.end
 
 
 def _is_excluded(block: Block, number: int, rules: Rules) -> bool:
