@@ -16,8 +16,10 @@ that their plan without a limit takes, in four ways:
                 of the memory: the fastest that fits, with 8% left free where one does that, as ours
 
 Steps and peaks are modelled, seconds of planning are those of the processor; ``--compile`` asks a
-compiler for peaks, and simulates the steps that it schedules. Each model and cluster is a process
-of its own. A plan that is refused stays in the table, with why, and counts in no mean.
+compiler for peaks, for devices that have no more memory than the limit, and simulates the steps
+that it schedules: compilers let values live as long as they like, if there is memory for them. Each
+model and cluster is a process of its own. A plan that is refused stays in the table, with why, and
+counts in no mean.
 """
 
 from __future__ import annotations
@@ -95,7 +97,7 @@ def measure(
                 "parts": parts_of(plan),
             }
             if compiles and way == TOGETHER:
-                row[way] |= compiled(plan, cluster)
+                row[way] |= compiled(plan, cluster, limit)
         found["rows"].append(row)
     return found
 
@@ -159,8 +161,11 @@ def within(by_hand: Iterable[tuple[str, float, float]], limit: float) -> dict[st
     return {recipe: seconds for recipe, (_, seconds) in fastest.items()}
 
 
-def compiled(plan: Any, cluster: str) -> Row:
-    """The compiler's peak of a plan, whose module is exported, and its step as scheduled."""
+def compiled(plan: Any, cluster: str, limit: float) -> Row:
+    """The compiler's peak of a plan, whose module is exported, and its step as scheduled.
+
+    Devices have ``limit`` bytes, but not more than those of the cluster.
+    """
     from autoshard.cluster import Cluster
     from autoshard.errors import AutoshardError
     from autoshard.passes.pipeline import run_passes
@@ -172,7 +177,10 @@ def compiled(plan: Any, cluster: str) -> Row:
         run_passes(plan.module, ["autoshard-export-shardy"])
         trips = RecursiveProgramming().trip_count
         mesh = plan.summary.mesh
-        row = fidelity.compiled(plan.module, Cluster.of(cluster), mesh, trips, 1200)
+        full = Cluster.of(cluster)
+        memory = replace(full.chip.memory_bytes, value=float(min(limit, full.usable_memory_bytes)))
+        less = replace(full, chip=replace(full.chip, memory_bytes=memory))
+        row = fidelity.compiled(plan.module, less, mesh, trips, 1200)
     except AutoshardError as error:
         return {"compile failed": f"{type(error).__name__}: {error.message}"[:200]}
     if "failed" in row:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from autoshard._core import Batch, Clones, Fetch
+from autoshard._core import Batch, Clones, Fetch, Storage
 from autoshard.importer.imported_program import NO_VALUE
 from autoshard.ir import mlir
 from autoshard.ir.attributes import MHLO_SHARDING
@@ -134,10 +134,12 @@ class _Writer:
             if not (self.keep_parameters and self.block.core.value(number).is_parameter)
         ]
         anchor = self._anchor(batch)
-        taken = [*through, anchor] if anchor is not None else through
+        # Else what is made of them alone may run early, as one kernel for all batches.
+        copied = [] if anchor is None else self._copied_before(batch)
+        taken = [*through, *copied, *([] if anchor is None else [anchor])]
         seen: dict[int, mlir.Value] = {}
         if taken:
-            operands = [self.behind.get(number, self.block.ssa(number)) for number in taken]
+            operands = [self._newest(number) for number in taken]
             barrier = mlir.Operation.create(
                 "stablehlo.optimization_barrier",
                 results=[operand.type for operand in operands],
@@ -147,6 +149,8 @@ class _Writer:
                 ip=mlir.InsertionPoint(reader),
             )
             seen = dict(zip(through, barrier.results, strict=False))
+            for place, number in enumerate(copied, len(through)):
+                self.copies[number] = barrier.results[place]
             if anchor is not None:
                 self._read_behind(anchor, batch.position, barrier.results[len(barrier.results) - 1])
         for position in batch.ops:
@@ -157,6 +161,18 @@ class _Writer:
                     copy.operands[place] = self._read(number, seen)
             for number, result in zip(self.block.core.results(position), copy.results, strict=True):
                 self.copies[number] = result
+
+    def _copied_before(self, batch: Batch) -> list[int]:
+        """What ops of a batch read that was computed again, and stored, for an earlier one."""
+        core = self.block.core
+        read = dict.fromkeys(n for position in batch.ops for n in core.operands(position))
+        return [n for n in read if n in self.copies and core.value(n).storage is Storage.STORED]
+
+    def _newest(self, number: int) -> mlir.Value:
+        """A value as it is read from now on; of what was computed again the copy."""
+        if number in self.copies:
+            return self.copies[number]
+        return self.behind.get(number, self.block.ssa(number))
 
     def _read(self, number: int, seen: dict[int, mlir.Value]) -> mlir.Value:
         if number in self.copies:

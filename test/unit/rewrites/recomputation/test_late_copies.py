@@ -5,9 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import pytest
+
 import autoshard
+from autoshard._core import Batch
 from autoshard.ir import mlir, new_context, parse_bytes
 from autoshard.ir.host_memory import PINNED_HOST, moved_to
+from autoshard.rewrites.recomputation import straight
 from bench.programs.llama import Config, train_step
 
 CLUSTER = "h100:1"
@@ -68,3 +72,21 @@ def test_the_program_waits_until_a_value_is_on_the_host() -> None:
     between = [one for one in barriers if one.is_between_moves]
     assert len(between) > WIDE.layers
     assert all(one.is_waited_for for one in between)
+
+
+def test_what_reads_earlier_copies_is_late_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
+    """XLA:GPU would gather from the sums of all layers in one kernel, for the first reader."""
+    written = straight._Writer._write_batch
+    taken: list[bool] = []
+
+    def told(self: straight._Writer, batch: Batch) -> None:
+        before = dict(self.copies)
+        read = self._copied_before(batch)
+        written(self, batch)
+        is_late = self._anchor(batch) is not None
+        taken.extend(self.copies[number] != before[number] for number in read if is_late)
+
+    monkeypatch.setattr(straight._Writer, "_write_batch", told)
+    assert _barriers(SMALL, 0.5)
+    assert taken
+    assert all(taken)
