@@ -27,9 +27,9 @@ from autoshard.ir.module import operations_of
 from autoshard.rewrites.offload_order import movable_of
 
 BARRIER = "stablehlo.optimization_barrier"
-_MATMULS = ("stablehlo.dot_general", "stablehlo.convolution")
+MATMULS = ("stablehlo.dot_general", "stablehlo.convolution")
 
-_BARRIERS_LATE = 1
+BARRIERS_LATE = 1
 """How many barriers may come before a gradient. With none it hides no gather of the next layer."""
 
 
@@ -57,15 +57,15 @@ def bound_gradients(
     if not barriers:  # those of a step in micro-batches are in its loop
         return operations
     order = {op: number for number, op in enumerate(ops)}
-    of_updates = _of_updates(ops, movable_of(module))
+    updates = of_updates(ops, movable_of(module))
     waiting: dict[int, list[tuple[mlir.Operation, list[mlir.Operation]]]] = {}
     for number, op in enumerate(ops):
-        if op.name not in _MATMULS:
+        if op.name not in MATMULS:
             continue
-        following = barriers[bisect(barriers, number) :][: _BARRIERS_LATE + 1]
+        following = barriers[bisect(barriers, number) :][: BARRIERS_LATE + 1]
         if not following:
             break
-        if all(reader in of_updates for reader in _readers(op)):
+        if all(reader in updates for reader in _readers(op)):
             before = _readers_before(number, ops, order, following[-1])
             waiting.setdefault(following[-1], []).append((op, before))
     # Last, because the hash of an op changes with its operands.
@@ -90,7 +90,7 @@ def _readers(op: mlir.Operation) -> Iterator[mlir.Operation]:
     return (use.owner.operation for result in op.results for use in result.uses)
 
 
-def _of_updates(
+def of_updates(
     ops: Sequence[mlir.Operation], may_move: Callable[[mlir.Operation], bool]
 ) -> set[mlir.Operation]:
     """Ops of a block of which no matmul, loop or the like reads anything, and the block's end."""

@@ -16,6 +16,7 @@ from autoshard.ir.host_memory import DEVICE, PINNED_HOST
 from autoshard.ir.inline import substitute
 from autoshard.planned.summarize import shardings_of
 from autoshard.rewrites.recomputation.block import Block
+from autoshard.rewrites.recomputation.gradients import gradients_before
 from autoshard.rewrites.recomputation.moves import write_move
 from autoshard.sharding import Sharding, to_v2
 
@@ -39,6 +40,8 @@ class _Writer:
         self.behind: dict[int, mlir.Value] = {}
         """Value -> what a barrier made of it, or what came back from the host, for the readers
         behind."""
+        self.gradients: dict[int, list[int]] = {}
+        """Position of a barrier -> gradients that it waits for."""
         self.fetched: set[int] = set()
         """Values that came back from the host."""
         self.sent: set[int] = set()
@@ -47,6 +50,8 @@ class _Writer:
     def write(self, fetches: Sequence[Fetch]) -> None:
         clones = self.clones
         batches = {batch.position: batch for batch in clones.batches}
+        barriers = sorted(position for position, batch in batches.items() if batch.ops)
+        self.gradients = gradients_before(self.block, barriers)
         going: dict[int, list[Fetch]] = {}
         coming: dict[int, list[Fetch]] = {}
         for fetch in fetches:
@@ -136,7 +141,8 @@ class _Writer:
         anchor = self._anchor(batch)
         # Else what is made of them alone may run early, as one kernel for all batches.
         copied = [] if anchor is None else self._copied_before(batch)
-        taken = [*through, *copied, *([] if anchor is None else [anchor])]
+        late = [n for n in self.gradients.get(batch.position, ()) if n not in (*through, anchor)]
+        taken = [*through, *copied, *late, *([] if anchor is None else [anchor])]
         seen: dict[int, mlir.Value] = {}
         if taken:
             operands = [self._newest(number) for number in taken]
@@ -151,6 +157,8 @@ class _Writer:
             seen = dict(zip(through, barrier.results, strict=False))
             for place, number in enumerate(copied, len(through)):
                 self.copies[number] = barrier.results[place]
+            for place, number in enumerate(late, len(through) + len(copied)):
+                self._read_behind(number, batch.position, barrier.results[place])
             if anchor is not None:
                 self._read_behind(anchor, batch.position, barrier.results[len(barrier.results) - 1])
         for position in batch.ops:

@@ -31,12 +31,16 @@ class Barrier:
     """Whether it takes what goes to the host, and what comes back goes through another one."""
     is_waited_for: bool
     """Whether something reads the last of its results: what it waits for."""
+    gradients: int
+    """Products that it waits for and that go through it alone."""
 
 
-def _barriers(config: Config, share: float, **options: Any) -> list[Barrier]:
+def _barriers(
+    config: Config, share: float, cluster: str = CLUSTER, **options: Any
+) -> list[Barrier]:
     """Those of the step's plan within a share of the memory that it takes."""
     step, arguments = train_step(config)
-    options |= {"cluster": CLUSTER, "donate_argnums": (0, 1)}
+    options |= {"cluster": cluster, "donate_argnums": (0, 1)}
     limit = int(share * autoshard.plan(step, *arguments, **options).peak_bytes)
     plan = autoshard.plan(step, *arguments, memory_limit=limit, recompute="auto", **options)
     found: list[Barrier] = []
@@ -44,12 +48,24 @@ def _barriers(config: Config, share: float, **options: Any) -> list[Barrier]:
     def visit(op: mlir.Operation) -> mlir.WalkResult:
         if op.name == "stablehlo.optimization_barrier":
             last = op.results[len(op.results) - 1]
-            found.append(Barrier(_is_between_moves(op), bool(list(last.uses))))
+            found.append(Barrier(_is_between_moves(op), bool(list(last.uses)), _gradients(op)))
         return mlir.WalkResult.ADVANCE
 
     module = parse_bytes(plan.bytecode, new_context(), "plan")
     module.operation.walk(visit)
     return found
+
+
+def _gradients(barrier: mlir.Operation) -> int:
+    """How many products it takes that nothing else reads, or what their copies in another type or
+    order are."""
+    makers = [
+        value.owner
+        for value in barrier.operands
+        if isinstance(value, mlir.OpResult) and len(list(value.uses)) == 1
+    ]
+    names = [f"stablehlo.{name}" for name in ("dot_general", "transpose", "convert")]
+    return sum(maker.name in names for maker in makers)
 
 
 def _is_between_moves(barrier: mlir.Operation) -> bool:
@@ -64,6 +80,15 @@ def test_what_a_barrier_waits_for_is_read_behind_it() -> None:
     barriers = _barriers(SMALL, 0.5)
     assert len(barriers) > 4 * SMALL.layers
     assert all(one.is_waited_for for one in barriers)
+
+
+@pytest.mark.parametrize("devices", [1, 4])
+def test_gradients_are_at_most_a_layer_late(devices: int) -> None:
+    """Beside what is sent they are made late, and all that is computed again for them waits."""
+    barriers = _barriers(SMALL, 0.5, f"h100:{devices}")
+    weights = 7 * SMALL.layers
+    found = sum(one.gradients for one in barriers)
+    assert found > weights if devices > 1 else found < weights / 2
 
 
 def test_the_program_waits_until_a_value_is_on_the_host() -> None:
