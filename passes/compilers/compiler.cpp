@@ -72,6 +72,8 @@ void each_answer(AnyCompiler& compiler, const Visit& visit) {
   visit("schedule.hides_sums", schedule.hides_sums);
   visit("schedule.hides_exchanges", schedule.hides_exchanges);
   visit("schedule.late_sums", schedule.late_sums);
+  visit("schedule.late_local_gradients", schedule.late_local_gradients);
+  visit("schedule.local_gradients_behind_loops", schedule.local_gradients_behind_loops);
   visit("schedule.late_batched_matmuls", schedule.late_batched_matmuls);
   visit("schedule.rings_in_order", schedule.rings_in_order);
   visit("schedule.memory_share", schedule.memory_share);

@@ -185,6 +185,10 @@ struct Schedule {
   /// Gradient reduction is delayed: sums that only updates read are reduced behind the
   /// backward pass, while the matmuls that make others run.
   bool late_sums = false;
+  /// Matmuls for gradients that no device sends run at the end of a loop that sends something.
+  bool late_local_gradients = false;
+  /// They run behind the loops that come after them.
+  bool local_gradients_behind_loops = false;
   /// A batched matmul whose readers come later runs behind what the next one reads.
   bool late_batched_matmuls = false;
   /// Rings of matmuls whose sums only updates read run at the end, all but so many;

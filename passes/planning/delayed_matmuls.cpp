@@ -58,11 +58,14 @@ LoopReads reads_in(const ProgramOnMesh& on, const GradientSums& gradients, std::
   return reads;
 }
 
-/// When the last operand of an op is made.
-std::int32_t newest_operand(const ProgramOnMesh& on, std::int32_t op) {
+/// When the last operand of an op is made, or what it is computed from as it is read.
+std::int32_t newest_operand(const ProgramOnMesh& on, const std::vector<std::int32_t>& there,
+                            std::int32_t op) {
   std::int32_t newest = -1;
   for (std::int32_t v : on.program.ops[op].operands) {
-    if (v != no_value) newest = std::max(newest, on.memory.live[on.memory.alias[v]].first);
+    if (v == no_value) continue;
+    newest = std::max(newest, on.memory.live[on.memory.alias[v]].first);
+    if (there[v] >= 0) newest = std::max(newest, on.memory.point[there[v]]);
   }
   return newest;
 }
@@ -72,7 +75,8 @@ std::int32_t newest_operand(const ProgramOnMesh& on, std::int32_t op) {
 std::vector<DelayedRead> delayed_batched_matmuls(const ProgramOnMesh& on,
                                                  const GradientSums& gradients,
                                                  std::int32_t loop, bool hides_gathers,
-                                                 const std::vector<bool>& is_waited_for) {
+                                                 const std::vector<bool>& is_waited_for,
+                                                 const std::vector<std::int32_t>& there) {
   const std::vector<std::int32_t>& alias = on.memory.alias;
   const LoopReads reads = reads_in(on, gradients, loop, is_waited_for);
   std::vector<DelayedRead> delayed;
@@ -82,7 +86,7 @@ std::vector<DelayedRead> delayed_batched_matmuls(const ProgramOnMesh& on,
     if (made == no_value || (hides_gathers && !reads.drives[made])) continue;
     for (std::size_t k = n + 1; k < reads.matmuls.size(); ++k) {
       if (reads.matmuls[k].first >= reads.first_need[alias[made]]) break;
-      const std::int32_t newest = newest_operand(on, reads.matmuls[k].second);
+      const std::int32_t newest = newest_operand(on, there, reads.matmuls[k].second);
       if (newest <= point) continue;
       for (std::int32_t v : on.program.ops[op].operands) {
         if (v == no_value || on.program.values[v].is_free) continue;

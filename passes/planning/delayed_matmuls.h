@@ -24,10 +24,12 @@ struct DelayedRead {
 /// Where gathers are hidden other ops come between; they are enough if nothing but gradients
 /// waits for the matmul. What else only gradients read is not made before.
 ///
-/// `is_waited_for`: by value, `leading_to_matmuls` without those of delayed sums.
+/// `is_waited_for`: by value, `leading_to_matmuls` without those of delayed sums. `there`: by
+/// value, `there_after`.
 std::vector<DelayedRead> delayed_batched_matmuls(const ProgramOnMesh& on,
                                                  const GradientSums& gradients,
                                                  std::int32_t loop, bool hides_gathers,
-                                                 const std::vector<bool>& is_waited_for);
+                                                 const std::vector<bool>& is_waited_for,
+                                                 const std::vector<std::int32_t>& there);
 
 }  // namespace autoshard::planning

@@ -24,6 +24,35 @@ SumsByLoop by_loop(GradientSums& gradients) {
   return sums;
 }
 
+/// Whether a result of an op leads on to a matmul.
+bool leads_on(const GradientSums& gradients, const Op& op) {
+  return std::any_of(op.results.begin(), op.results.end(),
+                     [&](std::int32_t v) { return v != no_value && gradients.leads_on[v]; });
+}
+
+/// Nobody waits for matmuls that are not sent, and they wait for no collective: from the end
+/// they are ready before anything else that matters to matmuls, or before the loops that are.
+void put_unsent_last(const ProgramOnMesh& on, GradientSums& gradients) {
+  if (gradients.unsent.empty()) return;
+  const bool are_behind_all = on.cluster.compiler.schedule.late_local_gradients;
+  // By loop, and `no_loop`.
+  std::map<std::int32_t, std::int32_t> ends;
+  for (std::size_t i = 0; i < on.program.ops.size(); ++i) {
+    const bool matters = is_matmul(on.program, i) || leads_on(gradients, on.program.ops[i]);
+    if (gradients.is_delayed[i] || !matters) continue;
+    std::int32_t loop = gradients.loops.of_op(static_cast<std::int32_t>(i));
+    if (are_behind_all) ends[loop] = std::max(ends[loop], on.memory.point[i]);
+    while (loop != no_loop) {
+      loop = gradients.loops.parent(loop);
+      ends[loop] = std::max(ends[loop], on.memory.point[i]);
+    }
+  }
+  for (DelayedSum& matmul : gradients.unsent) {
+    const std::int32_t end = ends[gradients.loops.of_op(matmul.op)];
+    matmul.runs = std::max(matmul.point, std::min(end, matmul.bound - 1));
+  }
+}
+
 /// What a ring leaves is sent once more behind it, and only updates read it: the compiler puts
 /// all these transfers at the end, and with them the rings, until the transfers that are still
 /// open do not keep others from running. Where gathers are hidden, rings come before those
@@ -51,18 +80,25 @@ void put_rings_last(const ProgramOnMesh& on, GradientSums& gradients) {
   }
 }
 
-/// Whether a result of an op leads on to a matmul.
-bool leads_on(const GradientSums& gradients, const Op& op) {
-  return std::any_of(op.results.begin(), op.results.end(),
-                     [&](std::int32_t v) { return v != no_value && gradients.leads_on[v]; });
+void sort_by_point(std::vector<OtherOp>& others) {
+  std::stable_sort(others.begin(), others.end(),
+                   [](const OtherOp& a, const OtherOp& b) { return a.point < b.point; });
 }
 
-/// What else runs in a loop of `trips` trips and matters to matmuls, in its order. A loop in
+/// How often a loop, or what is in none, runs in a step.
+double trips_of(const Program& program, const LoopNest& loops, std::int32_t loop) {
+  for (std::size_t i = 0; i < program.ops.size(); ++i) {
+    if (loops.of_op(static_cast<std::int32_t>(i)) == loop) return program.ops[i].trips;
+  }
+  return 1;
+}
+
+/// What else runs in a loop and matters to matmuls, in its order. A loop in
 /// it runs as one.
 std::vector<OtherOp> others_in(const ProgramOnMesh& on, const Assignment& assignment,
                                const GradientSums& gradients,
-                               const std::vector<std::int32_t>& there, std::int32_t loop,
-                               double trips) {
+                               const std::vector<std::int32_t>& there, std::int32_t loop) {
+  const double trips = trips_of(on.program, gradients.loops, loop);
   std::vector<OtherOp> others;
   std::map<std::int32_t, OtherOp> inner;
   for (std::size_t i = 0; i < on.program.ops.size(); ++i) {
@@ -97,8 +133,7 @@ std::vector<OtherOp> others_in(const ProgramOnMesh& on, const Assignment& assign
     others.push_back(other);
   }
   for (const auto& [child, whole] : inner) others.push_back(whole);
-  std::stable_sort(others.begin(), others.end(),
-                   [](const OtherOp& a, const OtherOp& b) { return a.point < b.point; });
+  sort_by_point(others);
   return others;
 }
 
@@ -131,18 +166,26 @@ std::vector<DelayedRead> schedule_sums(const ProgramOnMesh& on, const Assignment
   const std::vector<bool> is_waited_for = leading_to_matmuls(on.program, gradients.is_delayed);
   const std::vector<std::int32_t> there = there_after(on.program);
   std::vector<DelayedRead> reads;
-  for (const auto& [loop, members] : by_loop(gradients)) {
-    std::vector<OtherOp> others = others_in(on, assignment, gradients, there, loop,
-                                            on.program.ops[members[0]->op].trips);
+  SumsByLoop sums = by_loop(gradients);
+  for (const std::int32_t loop : gradients.loops_that_send) {
+    const std::vector<DelayedSum*>& members = sums[loop];
+    std::vector<OtherOp> others = others_in(on, assignment, gradients, there, loop);
     const std::int32_t end = others.empty() ? 0 : others.back().point;
+    for (const DelayedSum& matmul : gradients.unsent) {
+      if (gradients.loops.of_op(matmul.op) != loop) continue;
+      others.push_back(
+          {.point = matmul.runs, .seconds = seconds_of_op(on, assignment, matmul.op)});
+    }
+    sort_by_point(others);
     const bool hides_gathers =
         std::any_of(others.begin(), others.end(),
                     [](const OtherOp& other) { return other.sent_seconds > 0; });
     if (compiler.schedule.late_batched_matmuls) {
       const std::vector<DelayedRead> delayed =
-          delayed_batched_matmuls(on, gradients, loop, hides_gathers, is_waited_for);
+          delayed_batched_matmuls(on, gradients, loop, hides_gathers, is_waited_for, there);
       reads.insert(reads.end(), delayed.begin(), delayed.end());
     }
+    if (members.empty()) continue;
     schedule_from_end(members, std::move(others), compiler.collectives.joined_bytes);
     put_behind_next_matmul(on, gradients, loop, end, members);
     // From the end the gradient that is made first is scheduled last: it has nothing to hide.
@@ -246,6 +289,7 @@ std::vector<Transient> waiting_for_reductions(const ProgramOnMesh& on,
                                               const Assignment& assignment) {
   const bool late_sums = on.cluster.compiler.schedule.late_sums;
   GradientSums gradients = gradient_sums_of(on, assignment);
+  put_unsent_last(on, gradients);
   std::vector<DelayedRead> reads;
   if (late_sums) {
     reads = schedule_sums(on, assignment, gradients);
@@ -273,6 +317,12 @@ std::vector<Transient> waiting_for_reductions(const ProgramOnMesh& on,
     for (std::int32_t v : on.program.ops[sum.op].operands) {
       if (v == no_value || on.program.values[v].is_free) continue;
       add(on.memory.alias[v], sum.point, sum.runs);
+    }
+  }
+  for (const DelayedSum& matmul : gradients.unsent) {
+    for (std::int32_t v : on.program.ops[matmul.op].operands) {
+      if (v == no_value || on.program.values[v].is_free) continue;
+      add(on.memory.alias[v], matmul.point, matmul.runs);
     }
   }
   add_operands(on, assignment, read, waiting);

@@ -1,6 +1,7 @@
 #include "planning/gradient_sums.h"
 
 #include <algorithm>
+#include <set>
 #include <utility>
 
 #include "cost/collectives.h"
@@ -99,14 +100,20 @@ std::vector<bool> sent_on(const ProgramOnMesh& on, const Assignment& assignment,
   return is_sent_on;
 }
 
-DelayedSum delayed_sum(const ProgramOnMesh& on, const Assignment& assignment, std::size_t i,
-                       const Step& sum) {
+DelayedSum delayed_matmul(const ProgramOnMesh& on, std::size_t i) {
   const Op& op = on.program.ops[i];
   DelayedSum made{.op = static_cast<std::int32_t>(i), .point = on.memory.point[i]};
   for (std::int32_t v : op.operands) {
     if (v == no_value) continue;
     made.newest = std::max(made.newest, on.memory.live[on.memory.alias[v]].first);
   }
+  return made;
+}
+
+DelayedSum delayed_sum(const ProgramOnMesh& on, const Assignment& assignment, std::size_t i,
+                       const Step& sum) {
+  const Op& op = on.program.ops[i];
+  DelayedSum made = delayed_matmul(on, i);
   const RuleTensor& result = on.program.rules[op.rule].results[0];
   made.kind = sum.kind;
   made.axes = sum.axes;
@@ -119,6 +126,16 @@ DelayedSum delayed_sum(const ProgramOnMesh& on, const Assignment& assignment, st
     made.summed_bytes /= static_cast<double>(sum.participants);
   }
   return made;
+}
+
+/// Loops, and `no_loop`, in which something is sent.
+std::set<std::int32_t> loops_that_send(const ProgramOnMesh& on, const GradientSums& found) {
+  std::set<std::int32_t> loops;
+  for (std::size_t i = 0; i < on.program.ops.size(); ++i) {
+    if (found.sent[on.classes.class_of_op[i]].seconds + found.copied[i] <= 0) continue;
+    loops.insert(found.loops.of_op(static_cast<std::int32_t>(i)));
+  }
+  return loops;
 }
 
 void find_sums(const ProgramOnMesh& on, const Assignment& assignment, GradientSums& found) {
@@ -140,6 +157,20 @@ void find_sums(const ProgramOnMesh& on, const Assignment& assignment, GradientSu
                    [](const DelayedSum& a, const DelayedSum& b) { return a.point < b.point; });
 }
 
+/// Matmuls for gradients that are not sent, where the compiler may run them late.
+void find_unsent(const ProgramOnMesh& on, GradientSums& found) {
+  const Schedule& rules = on.cluster.compiler.schedule;
+  for (std::size_t i = 0; i < on.program.ops.size(); ++i) {
+    if (!is_matmul(on.program, i) || found.is_delayed[i]) continue;
+    const std::int32_t made = on.program.ops[i].results[0];
+    if (made == no_value || found.leads_on[made]) continue;
+    const std::int32_t loop = found.loops.of_op(static_cast<std::int32_t>(i));
+    if (rules.late_local_gradients && found.loops_that_send.count(loop) == 0) continue;
+    found.unsent.push_back(delayed_matmul(on, i));
+    found.is_delayed[i] = rules.late_local_gradients;
+  }
+}
+
 /// A sum that a barrier waits for ends before the first op behind it that leads on.
 void find_bounds(const ProgramOnMesh& on, GradientSums& found) {
   const Program& program = on.program;
@@ -153,8 +184,10 @@ void find_bounds(const ProgramOnMesh& on, GradientSums& found) {
     });
     first[i] = leads ? std::min(first[i + 1], on.memory.point[i]) : first[i + 1];
   }
-  for (DelayedSum& sum : found.sums) {
-    if (until[sum.op] >= 0) sum.bound = first[until[sum.op]];
+  for (std::vector<DelayedSum>* all : {&found.sums, &found.unsent}) {
+    for (DelayedSum& sum : *all) {
+      if (until[sum.op] >= 0) sum.bound = first[until[sum.op]];
+    }
   }
 }
 
@@ -170,16 +203,22 @@ bool is_matmul(const Program& program, std::size_t op) {
 
 GradientSums gradient_sums_of(const ProgramOnMesh& on, const Assignment& assignment) {
   GradientSums found{.sums = {},
+                     .unsent = {},
                      .sent = sent_by_classes(on, assignment),
                      .copied = seconds_of_copies(on, assignment),
                      .leads_on = {},
                      .is_delayed = std::vector<bool>(on.program.ops.size(), false),
-                     .loops = LoopNest(on.program)};
-  const bool may_delay = std::any_of(found.sent.begin(), found.sent.end(),
-                                     [](const Sent& sent) { return !sent.sums.empty(); });
-  if (!may_delay) return found;
+                     .loops = LoopNest(on.program),
+                     .loops_that_send = {}};
+  const Schedule& rules = on.cluster.compiler.schedule;
+  if (rules.late_local_gradients) found.loops_that_send = loops_that_send(on, found);
+  const bool has_sums = std::any_of(found.sent.begin(), found.sent.end(),
+                                    [](const Sent& sent) { return !sent.sums.empty(); });
+  const bool has_loops = rules.local_gradients_behind_loops && !on.program.loops.empty();
+  if (!has_sums && !has_loops && found.loops_that_send.empty()) return found;
   found.leads_on = leading_to_matmuls(on.program, found.is_delayed);
   find_sums(on, assignment, found);
+  if (has_loops || rules.late_local_gradients) find_unsent(on, found);
   find_bounds(on, found);
   return found;
 }

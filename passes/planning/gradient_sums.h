@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <set>
 #include <vector>
 
 #include "memory/loop_nest.h"
@@ -25,13 +26,19 @@ struct Sent {
 struct GradientSums {
   /// In the order of their program points.
   std::vector<DelayedSum> sums;
+  /// Matmuls for gradients in loops that send something, but no sum of a gradient, if the
+  /// compiler schedules these from their ends.
+  std::vector<DelayedSum> unsent;
   /// By class of ops.
   std::vector<Sent> sent;
   /// By op: seconds of copies that are made before it, for itself and for others.
   std::vector<double> copied;
-  /// By value: `leading_to_matmuls`. By op: it is one of `sums`.
+  /// By value: `leading_to_matmuls`. By op: it is one of `sums` or of `unsent`.
   std::vector<bool> leads_on, is_delayed;
   LoopNest loops;
+  /// Loops, and `no_loop`, in which something is sent, if the compiler schedules these from
+  /// their ends.
+  std::set<std::int32_t> loops_that_send;
 };
 
 /// Finds them. Empty `sums` if the compiler delays none.

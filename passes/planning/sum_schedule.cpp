@@ -47,13 +47,11 @@ class FromTheEnd {
       if (left_ <= 0) end_collective();
       if (!is_sending_) begin_collective();
       if (!is_sending_) {
-        // Nothing is to be hidden: all that is left runs where it was.
-        const bool is_younger =
-            !made_.empty() && (others_.empty() || made_.top()->point > others_.back().point);
-        if (!made_.empty() && (is_younger || !next_is_free())) {
-          run_late();
-        } else {
+        // Nothing is to be hidden. What is left is ready, others wait for what reads them.
+        if (made_.empty()) {
           run_other();
+        } else {
+          run_late();
         }
         continue;
       }

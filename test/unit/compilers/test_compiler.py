@@ -118,6 +118,7 @@ class Planned:
     def _answer(self, cluster: Cluster) -> Any:
         text = self.text.replace("CUT", '{sdy.sharding = #sdy.sharding<@mesh, [{"x"}, {}]>}')
         text = text.replace("WHOLE", "{sdy.sharding = #sdy.sharding<@mesh, [{}, {}]>}")
+        text = text.replace("COLUMNS", '{sdy.sharding = #sdy.sharding<@mesh, [{}, {"x"}]>}')
         text = text.replace("ROWS", str(self.rows))
         mesh = "x=8,y=2" if self.twice else "x=8"
         text = text.replace('["x"=8]', '["x"=8, "y"=2]') if self.twice else text
@@ -509,6 +510,51 @@ func.func public @main(
 }
 """
 
+LOCAL = """
+sdy.mesh @mesh = <["x"=8]>
+func.func public @main(
+    %x: tensor<ROWSx512xf32> WHOLE, %dz: tensor<ROWSx512xf32> WHOLE,
+    %v: tensor<512x4096xf32> COLUMNS, %w: tensor<4096x512xf32> CUT)
+    -> (tensor<4096x512xf32> CUT, tensor<ROWSx4096xf32> COLUMNS) {
+  %y = stablehlo.dot_general %x, %v, contracting_dims = [1] x [0]
+    : (tensor<ROWSx512xf32>, tensor<512x4096xf32>) -> tensor<ROWSx4096xf32>
+  %dw = stablehlo.dot_general %y, %dz, contracting_dims = [0] x [0]
+    : (tensor<ROWSx4096xf32>, tensor<ROWSx512xf32>) -> tensor<4096x512xf32>
+  %dy = stablehlo.dot_general %dz, %w, contracting_dims = [1] x [1]
+    : (tensor<ROWSx512xf32>, tensor<4096x512xf32>) -> tensor<ROWSx4096xf32>
+  %dx = stablehlo.dot_general %dy, %v, contracting_dims = [1] x [1]
+    : (tensor<ROWSx4096xf32>, tensor<512x4096xf32>) -> tensor<ROWSx512xf32>
+  %u = stablehlo.dot_general %dx, %v, contracting_dims = [1] x [0]
+    : (tensor<ROWSx512xf32>, tensor<512x4096xf32>) -> tensor<ROWSx4096xf32>
+  return %dw, %u : tensor<4096x512xf32>, tensor<ROWSx4096xf32>
+}
+"""
+BEFORE_A_LOOP = """
+sdy.mesh @mesh = <["x"=8]>
+func.func public @main(
+    %x: tensor<ROWSx512xf32> WHOLE, %v: tensor<512x4096xf32> COLUMNS,
+    %c: tensor<ROWSx512xf32> CUT, %w: tensor<512x512xf32> WHOLE)
+    -> (tensor<512x4096xf32> COLUMNS, tensor<ROWSx512xf32> CUT) {
+  %first = stablehlo.constant dense<0> : tensor<i32>
+  %one = stablehlo.constant dense<1> : tensor<i32>
+  %trips = stablehlo.constant dense<4> : tensor<i32>
+  %y = stablehlo.dot_general %x, %v, contracting_dims = [1] x [0]
+    : (tensor<ROWSx512xf32>, tensor<512x4096xf32>) -> tensor<ROWSx4096xf32>
+  %dv = stablehlo.dot_general %x, %y, contracting_dims = [0] x [0]
+    : (tensor<ROWSx512xf32>, tensor<ROWSx4096xf32>) -> tensor<512x4096xf32>
+  %trip, %made = stablehlo.while(%t = %first, %in = %c) : tensor<i32>, tensor<ROWSx512xf32>
+    cond {
+      %goes_on = stablehlo.compare LT, %t, %trips : (tensor<i32>, tensor<i32>) -> tensor<i1>
+      stablehlo.return %goes_on : tensor<i1>
+    } do {
+      %next = stablehlo.add %t, %one : tensor<i32>
+      %out = stablehlo.dot_general %in, %w, contracting_dims = [1] x [0]
+        : (tensor<ROWSx512xf32>, tensor<512x512xf32>) -> tensor<ROWSx512xf32>
+      stablehlo.return %next, %out : tensor<i32>, tensor<ROWSx512xf32>
+    }
+  return %dv, %made : tensor<512x4096xf32>, tensor<ROWSx512xf32>
+}
+"""
 SMALL, LARGE = 8 * 256, 8 * 16384
 MATRIX = (64, 64)
 RINGS = scattered(8, 4096)
@@ -741,6 +787,8 @@ SHOWN: dict[str, Memory | Seconds | Planned | Text | Turns] = {
     "schedule.hides_exchanges": Planned(EXCHANGED, 8192, "h100:8", False),
     "schedule.hides_hops": Turns("v5p:2x2x2", False),
     "schedule.late_sums": Planned(SUMS, LARGE, "h100:8", False),
+    "schedule.late_local_gradients": Planned(LOCAL, SMALL, "h100:8", False),
+    "schedule.local_gradients_behind_loops": Planned(BEFORE_A_LOOP, SMALL, "v5p:2x2x2", False),
     "schedule.late_batched_matmuls": Planned(SCORES, SMALL, "h100:8", False),
     "schedule.rings_in_order": Planned(RINGS, LARGE, "v5p:2x2x2", 5),
     "schedule.memory_share": Planned(SUMS, LARGE, "h100:8", 0.7, 2200 * MIB),

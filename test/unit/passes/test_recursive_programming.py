@@ -501,7 +501,7 @@ def test_plans_at_all_prices_are_no_slower_within_the_same_memory() -> None:
     program, core = program_on(layered(14, 65_536), "h100:8")
     free = search(program, core, fold=False, sweeps=1, joint=False)
     assert free.op_classes > 300, "smaller programs are searched to the end anyway"
-    options = {"fold": False, "sweeps": 1, "joint": False, "memory_limit": 0.97 * free.peak_bytes}
+    options = {"fold": False, "sweeps": 1, "joint": False, "memory_limit": 0.985 * free.peak_bytes}
     quick = search(program, core, **options)
     every = search(program, core, **options, all_prices=True)
     assert quick.mem_coeff > 0
