@@ -56,6 +56,7 @@ _GROUPS = {
     "layout": "In which order values lie in memory.",
     "buffers": "Which values share storage.",
     "schedule": "In which order ops and collectives run.",
+    "functions": "How many operations functions of elements are made of.",
     "collectives": "How collectives are written, and what they cost beside the links.",
 }
 

@@ -82,6 +82,22 @@ void bind_enums(nb::module_& module) {
       .value("POLYNOMIALS", Expense::polynomials, "Several of them: erfc.")
       .value("NEVER", Expense::never, "As a limit: nothing is so expensive.");
 
+  nb::enum_<Function>(module, "Function",
+                      "A function that takes several operations; see passes/model/program.h.")
+      .value("NONE", Function::none)
+      .value("DIVISION", Function::division)
+      .value("REMAINDER", Function::remainder)
+      .value("ROOT", Function::root)
+      .value("EXPONENTIAL", Function::exponential)
+      .value("LOGARITHM", Function::logarithm)
+      .value("LOGISTIC", Function::logistic)
+      .value("TANH", Function::tanh)
+      .value("ERROR", Function::error)
+      .value("ERROR_COMPLEMENT", Function::error_complement)
+      .value("SINE", Function::sine)
+      .value("POWER", Function::power)
+      .value("OTHER", Function::other);
+
   nb::enum_<Place>(module, "Place", "Where a reshard of a plan is.")
       .value("OPERAND", Place::operand)
       .value("RESULT", Place::result)

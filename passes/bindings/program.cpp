@@ -181,9 +181,9 @@ void bind_rule(nb::module_& module) {
              bool is_cheap, bool has_workspace, std::vector<double> operand_bytes,
              std::vector<double> result_bytes, std::int32_t touched_as,
              std::int32_t in_place_operand, double padded_bytes, double dilation,
-             Expense expense, double kernels, double scratch_bytes, double moved_again,
-             double exponentials, double vector_flops, bool adds_up, List part_operands,
-             bool has_one_part) {
+             Expense expense, Function function, double kernels, double scratch_bytes,
+             double moved_again, double exponentials, double vector_flops, bool adds_up,
+             List part_operands, bool has_one_part) {
             new (self) Rule{std::move(factors),
                             std::move(operands),
                             std::move(results),
@@ -203,6 +203,7 @@ void bind_rule(nb::module_& module) {
                             exponentials,
                             vector_flops,
                             expense,
+                            function,
                             kernels,
                             adds_up,
                             std::move(part_operands),
@@ -213,9 +214,10 @@ void bind_rule(nb::module_& module) {
           "has_workspace"_a = false, "operand_bytes"_a = std::vector<double>{},
           "result_bytes"_a = std::vector<double>{}, "touched_as"_a = -1,
           "in_place_operand"_a = -1, "padded_bytes"_a = 0.0, "dilation"_a = 1.0,
-          "expense"_a = Expense::cheap, "kernels"_a = 1.0, "scratch_bytes"_a = 0.0,
-          "moved_again"_a = 0.0, "exponentials"_a = 0.0, "vector_flops"_a = 0.0,
-          "adds_up"_a = false, "part_operands"_a = List{}, "has_one_part"_a = false)
+          "expense"_a = Expense::cheap, "function"_a = Function::none, "kernels"_a = 1.0,
+          "scratch_bytes"_a = 0.0, "moved_again"_a = 0.0, "exponentials"_a = 0.0,
+          "vector_flops"_a = 0.0, "adds_up"_a = false, "part_operands"_a = List{},
+          "has_one_part"_a = false)
       .def_ro("factors", &Rule::factors)
       .def_ro("operands", &Rule::operands)
       .def_ro("results", &Rule::results)
@@ -235,6 +237,7 @@ void bind_rule(nb::module_& module) {
       .def_ro("exponentials", &Rule::exponentials)
       .def_ro("vector_flops", &Rule::vector_flops)
       .def_ro("expense", &Rule::expense)
+      .def_ro("function", &Rule::function)
       .def_ro("kernels", &Rule::kernels)
       .def_ro("adds_up", &Rule::adds_up)
       .def_ro("part_operands", &Rule::part_operands)

@@ -8,7 +8,7 @@ namespace {
 /// Calls `visit(name, field)` for every answer.
 template <typename AnyCompiler, typename Visit>
 void each_answer(AnyCompiler& compiler, const Visit& visit) {
-  auto& [fusion, layout, buffers, schedule, collectives] = compiler;
+  auto& [fusion, layout, buffers, schedule, collectives, functions] = compiler;
   visit("fusion.matmul_operands", fusion.matmul_operands);
   visit("fusion.cheap_matmul_operands", fusion.cheap_matmul_operands);
   visit("fusion.matmul_results", fusion.matmul_results);
@@ -40,6 +40,8 @@ void each_answer(AnyCompiler& compiler, const Visit& visit) {
   visit("fusion.index_bytes", fusion.index_bytes);
   visit("fusion.repeated_bytes", fusion.repeated_bytes);
   visit("fusion.reads_in_each", fusion.reads_in_each);
+  visit("fusion.kept_bytes", fusion.kept_bytes);
+  visit("fusion.overlaps_memory", fusion.overlaps_memory);
   visit("fusion.joint_loops", fusion.joint_loops);
   visit("fusion.sibling_reductions", fusion.sibling_reductions);
   visit("fusion.reduced_as_written", fusion.reduced_as_written);
@@ -90,6 +92,18 @@ void each_answer(AnyCompiler& compiler, const Visit& visit) {
   visit("collectives.alone_bytes", collectives.alone_bytes);
   visit("collectives.parts_in_turn", collectives.parts_in_turn);
   visit("collectives.exchanges_outermost", collectives.exchanges_outermost);
+  visit("functions.division", functions.division);
+  visit("functions.remainder", functions.remainder);
+  visit("functions.root", functions.root);
+  visit("functions.exponential", functions.exponential);
+  visit("functions.logarithm", functions.logarithm);
+  visit("functions.logistic", functions.logistic);
+  visit("functions.tanh", functions.tanh);
+  visit("functions.error", functions.error);
+  visit("functions.error_complement", functions.error_complement);
+  visit("functions.sine", functions.sine);
+  visit("functions.power", functions.power);
+  visit("functions.other", functions.other);
 }
 
 [[noreturn]] void fail(const std::string& name, double value, const std::string& wanted) {
@@ -121,6 +135,38 @@ void read(const std::string& name, double value, Expense& field) {
 }
 
 }  // namespace
+
+double Functions::operations(Function function) const {
+  switch (function) {
+    case Function::none:
+      return 1;
+    case Function::division:
+      return division;
+    case Function::remainder:
+      return remainder;
+    case Function::root:
+      return root;
+    case Function::exponential:
+      return exponential;
+    case Function::logarithm:
+      return logarithm;
+    case Function::logistic:
+      return logistic;
+    case Function::tanh:
+      return tanh;
+    case Function::error:
+      return error;
+    case Function::error_complement:
+      return error_complement;
+    case Function::sine:
+      return sine;
+    case Function::power:
+      return power;
+    case Function::other:
+      return other;
+  }
+  return 1;
+}
 
 Compiler compiler_of(const std::map<std::string, double>& answers) {
   Compiler compiler;

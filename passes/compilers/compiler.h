@@ -94,6 +94,12 @@ struct Fusion {
   double repeated_bytes = 0;
   /// What several fusions compute is read from memory in each of them.
   bool reads_in_each = false;
+  /// But of a tensor that has no more bytes on a device than this, only the first of these
+  /// reads takes time; 0: all do.
+  double kept_bytes = 0;
+  /// A kernel that has no product takes the longer of what all of its ops compute and what
+  /// they move; else each of them takes the longer of both.
+  bool overlaps_memory = false;
   /// An elementwise kernel and one of as many elements that reads what it stores, or something
   /// else with it, are one kernel.
   bool joint_loops = false;
@@ -233,12 +239,33 @@ struct Collectives {
   bool exchanges_outermost = false;
 };
 
+/// Operations of the vector units that an element of each `Function` takes; the defaults are
+/// those of a reciprocal with a Newton step, and of polynomials of so many multiply-adds.
+struct Functions {
+  double division = 4;
+  double remainder = 4;
+  double root = 4;
+  double exponential = 10;
+  double logarithm = 10;
+  double logistic = 10;
+  double tanh = 20;
+  double error = 10;
+  double error_complement = 60;
+  double sine = 20;
+  double power = 20;
+  double other = 20;
+
+  /// The number for an element; 1 where it is no function.
+  double operations(Function function) const;
+};
+
 struct Compiler {
   Fusion fusion;
   Layout layout;
   Buffers buffers;
   Schedule schedule;
   Collectives collectives;
+  Functions functions;
 };
 
 /// Answers that are no answers: an unknown name, a missing one, a number out of its range.

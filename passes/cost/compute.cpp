@@ -373,13 +373,14 @@ Compute compute(const Rule& rule, const FactorAxes& axes, const KernelPart& part
   if (is_repeat && !joins_some(rule, part.repeat, axes, mesh)) return {};
   const Chip& chip = cluster.chip;
   Compute result;
-  result.flops = rule.flops;
+  const double operations = rule.flops * cluster.compiler.functions.operations(rule.function);
+  result.flops = operations;
   for (std::size_t f = 0; f < axes.size(); ++f) {
     result.flops *= largest_share(rule.factors[f], blocks(axes[f], mesh));
   }
   if (cluster.compiler.fusion.multiplied_zeros) result.flops *= rule.dilation;
   const double unpadded = result.flops;
-  if (rule.flops > 0) result.bytes = rule.moved_again * unpadded / rule.flops;
+  if (operations > 0) result.bytes = rule.moved_again * unpadded / operations;
   const Fusion& fusion = cluster.compiler.fusion;
   const bool has_tiles =
       rule.work == Work::matmul && rule.operands.size() == 2 && rule.results.size() == 1;
@@ -409,8 +410,8 @@ Compute compute(const Rule& rule, const FactorAxes& axes, const KernelPart& part
       result.flops = padded;
       busy = padded / rate;
     }
-    if (rule.flops > 0) {
-      const double share = unpadded / rule.flops;
+    if (operations > 0) {
+      const double share = unpadded / operations;
       busy += share *
               (rule.exponentials / chip.exponentials + rule.vector_flops / chip.vector_flops);
     }
@@ -419,10 +420,11 @@ Compute compute(const Rule& rule, const FactorAxes& axes, const KernelPart& part
   const auto add = [&](const RuleTensor& tensor, std::size_t number, double touched,
                        std::int32_t times) {
     if (times <= 0 || tensor.type == no_type) return;
-    const double bytes =
-        times * part.padding_of(number) *
+    const double once =
+        part.padding_of(number) *
         (touched >= 0 ? local_part(touched, touched_as(rule, tensor), axes, mesh)
                       : local_bytes(tensor, axes, types, mesh));
+    const double bytes = once * (once <= fusion.kept_bytes ? 1 : times);
     result.bytes += bytes;
     waited += bytes * (1 / share_of(tensor) - 1);
   };
@@ -472,6 +474,10 @@ Compute compute(const Rule& rule, const FactorAxes& axes, const KernelPart& part
   }
   const double memory = (result.bytes + result.packed_bytes) / rate_of_memory;
   result.seconds = std::max(busy, memory);
+  if (part.intensity > 0) {
+    const bool computes = part.intensity * rate_of_memory > chip.vector_flops;
+    result.seconds = computes ? busy : memory;
+  }
   if (!part.fused.empty() && busy > memory) {
     result.seconds -=
         std::min(busy - memory, fused_seconds(rule, axes, part, types, mesh, cluster));

@@ -208,9 +208,9 @@ double operations_of(const ProgramIndex& index, std::int32_t op) {
     return 0;
   }
   const auto& operands = index.op(op).operands;
-  const bool is_division = rule.is_cheap && operands.size() == 2 && operands[1] != no_value &&
-                           !index.is_free(operands[1]) &&
-                           rule.flops > 2 * index.elements(result);
+  const bool divides =
+      rule.function == Function::division || rule.function == Function::remainder;
+  const bool is_division = divides && operands[1] != no_value && !index.is_free(operands[1]);
   return is_division ? operations_of_division : 1;
 }
 

@@ -9,14 +9,16 @@
 namespace autoshard {
 namespace {
 
-/// By root: the ops of its kernel. What several kernels compute is counted in the first one.
+/// By root: the ops of its kernel.
 Lists<std::int32_t> ops_of_kernels(const FusedProgram& fused, const OpOrder& order) {
   std::vector<std::pair<std::int32_t, std::int32_t>> items;
   for (std::int32_t i = 0; i < fused.index.num_ops; ++i) {
-    if (fused.fusions.roots[i].empty()) continue;
-    const std::int32_t root = fused.fusions.roots[i][0];
-    items.push_back({order.matmul[root] == no_op ? root : order.matmul[root], i});
+    for (std::int32_t root : fused.fusions.roots[i]) {
+      items.push_back({order.matmul[root] == no_op ? root : order.matmul[root], i});
+    }
   }
+  std::sort(items.begin(), items.end());
+  items.erase(std::unique(items.begin(), items.end()), items.end());
   return {static_cast<std::size_t>(fused.index.num_ops), std::move(items)};
 }
 
@@ -48,7 +50,11 @@ std::vector<std::size_t> tensors_of(const FusedProgram& fused, const Range<std::
   return tensors;
 }
 
-FusedWork work_of(const ProgramIndex& index, std::int32_t op, const KernelPart& part) {
+/// What a kernel does for an op. What several kernels compute is computed in the first one, as
+/// costs have it, and read in each of them that is counted; `share`: of the reads, in this
+/// one, or 0 if they count once, in the first one.
+FusedWork work_of(const ProgramIndex& index, std::int32_t op, const Functions& functions,
+                  const KernelPart& part, double share, bool is_first) {
   const Op& o = index.op(op);
   const Rule& rule = index.rule(op);
   const auto bytes_of = [&](std::int32_t value, const std::vector<double>& touched,
@@ -57,11 +63,13 @@ FusedWork work_of(const ProgramIndex& index, std::int32_t op, const KernelPart& 
     return k < touched.size() && touched[k] >= 0 ? touched[k] : index.bytes[value];
   };
   FusedWork work;
-  work.flops = rule.flops;
+  if (is_first) work.flops = rule.flops * functions.operations(rule.function);
   for (std::size_t k = 0; k < o.operands.size(); ++k) {
-    if (part.reads[k] > 0) work.bytes += bytes_of(o.operands[k], rule.operand_bytes, k);
+    if (part.reads[k] == 0) continue;
+    const double times = share > 0 ? share * part.reads[k] : 1;
+    work.bytes += times * bytes_of(o.operands[k], rule.operand_bytes, k);
   }
-  for (std::size_t k = 0; k < o.results.size(); ++k) {
+  for (std::size_t k = 0; is_first && k < o.results.size(); ++k) {
     if (!part.writes[k] || o.results[k] == no_value) continue;
     work.bytes += bytes_of(o.results[k], rule.result_bytes, k);
     const std::int32_t type = rule.results[k].type;
@@ -74,8 +82,10 @@ FusedWork work_of(const ProgramIndex& index, std::int32_t op, const KernelPart& 
 }  // namespace
 
 void add_work_in_matmuls(const FusedProgram& fused, const OpOrder& order,
-                         std::vector<KernelPart>& parts) {
+                         const Compiler& compiler, std::vector<KernelPart>& parts) {
   const ProgramIndex& index = fused.index;
+  const Fusion& rules = compiler.fusion;
+  const Functions& functions = compiler.functions;
   const Lists<std::int32_t> ops = ops_of_kernels(fused, order);
   for (std::int32_t m = 0; m < index.num_ops; ++m) {
     const auto& roots = fused.fusions.roots[m];
@@ -90,7 +100,15 @@ void add_work_in_matmuls(const FusedProgram& fused, const OpOrder& order,
       const std::size_t k = tensors[n];
       const std::int32_t value = k < op.operands.size() ? op.operands[k] : op.results[0];
       const double elements = index.elements(value);
-      FusedWork found = work_of(index, other, parts[other]);
+      const auto& its_roots = fused.fusions.roots[other];
+      const auto root_of = [&](std::int32_t root) {
+        return order.matmul[root] == no_op ? root : order.matmul[root];
+      };
+      const bool is_first = root_of(its_roots[0]) == root_of(roots[0]);
+      const bool is_in_each = rules.reads_in_each && rules.overlaps_memory;
+      if (!is_first && !is_in_each) continue;
+      const double share = is_in_each ? 1 / static_cast<double>(its_roots.size()) : 0;
+      FusedWork found = work_of(index, other, functions, parts[other], share, is_first);
       if (found == FusedWork{}) continue;
       found.tensor = static_cast<std::int32_t>(k);
       found.bytes /= elements;

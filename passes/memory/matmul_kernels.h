@@ -13,6 +13,6 @@ namespace autoshard {
 /// Notes in the parts of matmuls what the others in their kernels do (`KernelPart::fused`),
 /// those that end in other roots (`OpOrder::matmul`) as well.
 void add_work_in_matmuls(const FusedProgram& fused, const OpOrder& order,
-                         std::vector<KernelPart>& parts);
+                         const Compiler& compiler, std::vector<KernelPart>& parts);
 
 }  // namespace autoshard

@@ -1,6 +1,7 @@
 #include "memory/program_memory.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <map>
 #include <tuple>
@@ -202,16 +203,24 @@ void note_packing(const FusedProgram& fused, const std::vector<std::int32_t>& ke
   }
 }
 
-/// By op: how many kernels read each of its operands there first, without `reads_in_each` only
-/// the first one of those that compute it; which results are written, and who is launched.
-std::vector<KernelPart> parts_of(const FusedProgram& fused, const OpOrder& order,
-                                 const Fusion& rules) {
+/// By root: the op that its kernel is named by.
+std::vector<std::int32_t> kernels_of(const FusedProgram& fused, const OpOrder& order,
+                                     const Fusion& rules) {
   const ProgramIndex& index = fused.index;
   std::vector<std::int32_t> kernel =
       joint_kernels_of(index, fused.fusions, fused.reads, rules);
   for (std::int32_t i = 0; i < index.num_ops; ++i) {
     if (order.matmul[i] != no_op) kernel[i] = kernel[order.matmul[i]];
   }
+  return kernel;
+}
+
+/// By op: how many kernels read each of its operands there first, without `reads_in_each` only
+/// the first one of those that compute it; which results are written, and who is launched.
+std::vector<KernelPart> parts_of(const FusedProgram& fused,
+                                 const std::vector<std::int32_t>& kernel,
+                                 const Fusion& rules) {
+  const ProgramIndex& index = fused.index;
   std::vector<KernelPart> parts(index.num_ops);
   // By kernel and value, the operands that are read, first op first.
   std::vector<std::tuple<std::int32_t, std::int32_t, std::int32_t, std::int32_t>> read;
@@ -270,6 +279,72 @@ void add_padding(const FusedProgram& fused, std::vector<KernelPart>& parts) {
   }
 }
 
+/// What a whole op moves, with what packing takes like bytes.
+double bytes_moved(const ProgramIndex& index, std::int32_t op, const KernelPart& part,
+                   double packed_bytes) {
+  const Op& o = index.op(op);
+  const Rule& rule = index.rule(op);
+  double bytes = 0;
+  const auto add = [&](std::int32_t value, const std::vector<double>& touched, std::size_t k,
+                       std::size_t tensor, double times) {
+    if (value == no_value || times == 0) return;
+    const bool is_part = k < touched.size() && touched[k] >= 0;
+    bytes += times * part.padding_of(tensor) * (is_part ? touched[k] : index.bytes[value]);
+  };
+  for (std::size_t k = 0; k < o.operands.size(); ++k) {
+    add(o.operands[k], rule.operand_bytes, k, k, part.reads[k]);
+  }
+  for (std::size_t k = 0; k < o.results.size(); ++k) {
+    add(o.results[k], rule.result_bytes, k, o.operands.size() + k, part.writes[k] ? 1 : 0);
+  }
+  if (packed_bytes == 0 || !part.packs) return bytes;
+  if (rule.work == Work::reduce && o.operands[0] != no_value) {
+    bytes += packed_bytes * part.padding_of(0) * index.elements(o.operands[0]);
+  }
+  for (std::size_t k = 0; k < o.results.size(); ++k) {
+    const std::int32_t type = rule.results[k].type;
+    const bool is_narrow = type != no_type && index.program.types[type].element_bits < 32;
+    if (!part.writes[k] || !is_narrow || o.results[k] == no_value) continue;
+    bytes +=
+        packed_bytes * part.padding_of(o.operands.size() + k) * index.elements(o.results[k]);
+  }
+  return bytes;
+}
+
+/// Notes which of computing and moving kernels of several ops do longer; their ops are cut
+/// alike, so that a device's part of one has the same share of both.
+void note_intensities(const FusedProgram& fused, const std::vector<std::int32_t>& kernel,
+                      const Compiler& compiler, std::vector<KernelPart>& parts) {
+  struct Totals {
+    std::int32_t ops = 0;
+    bool has_product = false;
+    double operations = 0, bytes = 0;
+  };
+  const ProgramIndex& index = fused.index;
+  std::vector<Totals> totals(index.num_ops);
+  for (std::int32_t i = 0; i < index.num_ops; ++i) {
+    const auto& roots = fused.fusions.roots[i];
+    const Rule& rule = index.rule(i);
+    const auto share = 1 / static_cast<double>(std::max<std::size_t>(1, roots.size()));
+    const double bytes = bytes_moved(index, i, parts[i], compiler.fusion.packed_bytes) * share;
+    for (std::int32_t root : roots) {
+      Totals& all = totals[kernel[root]];
+      ++all.ops;
+      all.has_product |= rule.work == Work::matmul || is_kernel(rule.work);
+      all.operations += rule.flops * compiler.functions.operations(rule.function);
+      all.bytes += bytes;
+    }
+  }
+  for (std::int32_t i = 0; i < index.num_ops; ++i) {
+    const auto& roots = fused.fusions.roots[i];
+    if (roots.empty()) continue;
+    const Totals& all = totals[kernel[roots[0]]];
+    if (all.ops < 2 || all.has_product || all.bytes == 0) continue;
+    const double intensity = std::max(1.0, all.operations / all.bytes);
+    parts[i].intensity = std::exp2(std::round(4 * std::log2(intensity)) / 4);
+  }
+}
+
 }  // namespace
 
 ProgramMemory memory_of(const Program& program, const Compiler& compiler) {
@@ -283,9 +358,13 @@ ProgramMemory memory_of(const Program& program, const Compiler& compiler) {
   memory.live = first_ranges(memory.buffers, fused.index.num_values);
   memory.live_if_stored = ranges_if_stored(fused, order);
   memory.point = points_of(fused, order);
-  memory.parts = parts_of(fused, order, compiler.fusion);
-  add_work_in_matmuls(fused, order, memory.parts);
+  const std::vector<std::int32_t> kernel = kernels_of(fused, order, compiler.fusion);
+  memory.parts = parts_of(fused, kernel, compiler.fusion);
+  add_work_in_matmuls(fused, order, compiler, memory.parts);
   add_padding(fused, memory.parts);
+  if (compiler.fusion.overlaps_memory) {
+    note_intensities(fused, kernel, compiler, memory.parts);
+  }
   for (std::int32_t i = 0; i < fused.index.num_ops; ++i) {
     memory.parts[i].repeat = fused.repeats[i];
   }

@@ -86,6 +86,25 @@ inline constexpr int num_arithmetics = 5;
 /// several of them (erfc). `never`, as a limit: none is so expensive.
 enum class Expense : std::uint8_t { cheap, exponential, polynomial, polynomials, never };
 
+/// A function of elements for which vector units have no instruction of their own, or one that
+/// takes longer. How many operations a compiler makes of it is in `Functions` of
+/// compilers/compiler.h; `none`: one.
+enum class Function : std::uint8_t {
+  none,
+  division,
+  remainder,
+  root,         ///< square and cubic roots, and their reciprocals
+  exponential,  ///< also less 1
+  logarithm,    ///< also of 1 more
+  logistic,
+  tanh,
+  error,             ///< erf
+  error_complement,  ///< erfc
+  sine,              ///< cosine and tangent, too
+  power,
+  other,  ///< arcus and area functions, gamma functions, inverse of erf, and the like
+};
+
 /// How an op's tensors are made of factors, as in Shardy's op sharding rule
 /// `([i, k], [k, j])->([i, j])`. Ops with equal rules and equal types share one.
 struct Rule {
@@ -94,7 +113,8 @@ struct Rule {
   std::vector<RuleTensor> results;
   Work work = Work::other;
   Arithmetic arithmetic = Arithmetic::f32;
-  /// Operations of the whole op, on all devices together: 2 per multiply-add.
+  /// Operations of the whole op, on all devices together: 2 per multiply-add; of a `function`
+  /// as if it were one operation.
   double flops = 0;
   /// Cheap enough to be computed again in every fusion that reads it: no transcendental
   /// function. Of a reduction: it is a gather of one element of each row.
@@ -132,6 +152,8 @@ struct Rule {
   double vector_flops = 0;
   /// Cost of an element of an elementwise op's result.
   Expense expense = Expense::cheap;
+  /// The function that an elementwise op computes.
+  Function function = Function::none;
   /// Kernels that the op is where it is not one: those of a loop inside, at all its trips.
   double kernels = 1;
   /// Whether it adds up over its reduction factors, and does not take maxima or the like.

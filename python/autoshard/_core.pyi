@@ -130,6 +130,35 @@ class Expense(enum.IntEnum):
     NEVER = 4
     """As a limit: nothing is so expensive."""
 
+class Function(enum.Enum):
+    """A function that takes several operations; see passes/model/program.h."""
+
+    NONE = 0
+
+    DIVISION = 1
+
+    REMAINDER = 2
+
+    ROOT = 3
+
+    EXPONENTIAL = 4
+
+    LOGARITHM = 5
+
+    LOGISTIC = 6
+
+    TANH = 7
+
+    ERROR = 8
+
+    ERROR_COMPLEMENT = 9
+
+    SINE = 10
+
+    POWER = 11
+
+    OTHER = 12
+
 class Place(enum.Enum):
     """Where a reshard of a plan is."""
 
@@ -279,7 +308,7 @@ class Rule:
     How an op's tensors are made of factors, and what it does with their elements; see passes/model/program.h.
     """
 
-    def __init__(self, factors: Sequence[Factor], operands: Sequence[RuleTensor], results: Sequence[RuleTensor], *, work: Work = Work.OTHER, arithmetic: Arithmetic = Arithmetic.F32, flops: float = 0.0, is_cheap: bool = False, has_workspace: bool = False, operand_bytes: Sequence[float] = [], result_bytes: Sequence[float] = [], touched_as: int = -1, in_place_operand: int = -1, padded_bytes: float = 0.0, dilation: float = 1.0, expense: Expense = Expense.CHEAP, kernels: float = 1.0, scratch_bytes: float = 0.0, moved_again: float = 0.0, exponentials: float = 0.0, vector_flops: float = 0.0, adds_up: bool = False, part_operands: Sequence[int] = [], has_one_part: bool = False) -> None: ...
+    def __init__(self, factors: Sequence[Factor], operands: Sequence[RuleTensor], results: Sequence[RuleTensor], *, work: Work = Work.OTHER, arithmetic: Arithmetic = Arithmetic.F32, flops: float = 0.0, is_cheap: bool = False, has_workspace: bool = False, operand_bytes: Sequence[float] = [], result_bytes: Sequence[float] = [], touched_as: int = -1, in_place_operand: int = -1, padded_bytes: float = 0.0, dilation: float = 1.0, expense: Expense = Expense.CHEAP, function: Function = Function.NONE, kernels: float = 1.0, scratch_bytes: float = 0.0, moved_again: float = 0.0, exponentials: float = 0.0, vector_flops: float = 0.0, adds_up: bool = False, part_operands: Sequence[int] = [], has_one_part: bool = False) -> None: ...
 
     @property
     def factors(self) -> list[Factor]: ...
@@ -337,6 +366,9 @@ class Rule:
 
     @property
     def expense(self) -> Expense: ...
+
+    @property
+    def function(self) -> Function: ...
 
     @property
     def kernels(self) -> float: ...

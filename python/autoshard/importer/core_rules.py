@@ -210,6 +210,7 @@ def _core_rule(
         exponentials=work.exponentials,
         vector_flops=work.vector_flops,
         expense=work.expense,
+        function=work.function,
         kernels=work.kernels,
         adds_up=op is not None and leaves_parts(op),
         part_operands=() if op is None else _parts_of(op),

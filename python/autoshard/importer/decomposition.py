@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from math import prod
 from typing import Protocol
 
-from autoshard._core import Arithmetic, Work
+from autoshard._core import Arithmetic, Function, Work
+from autoshard.compilers.compiler import read_rules
 from autoshard.importer.loops import trip_count
 from autoshard.ir import mlir
 from autoshard.ir.module import module_of
@@ -24,6 +25,8 @@ class _OpWork(Protocol):
 
     @property
     def flops(self) -> float: ...
+    @property
+    def function(self) -> Function: ...
     @property
     def operand_bytes(self) -> tuple[float, ...]: ...
     @property
@@ -89,10 +92,17 @@ def decomposition_work(
             total.matmul_flops += trips * work.flops
             total.product = total.product or work.arithmetic
         else:
-            total.other_flops += trips * work.flops
+            total.other_flops += trips * work.flops * _operations(work.function)
 
     count(function.regions[0].blocks[0].operations, 1.0)
     return total
+
+
+def _operations(function: Function) -> float:
+    """An element's, as they are taken of a compiler of which nothing is known."""
+    if function == Function.NONE:
+        return 1.0
+    return float(read_rules()[f"functions.{function.name.lower()}"].unknown)
 
 
 def _is_kernel(op: mlir.Operation, work: _OpWork) -> bool:

@@ -2,7 +2,8 @@
 
 Read once for each rule, never for each op. Operations are counted as XLA's cost analysis counts
 them: 2 for each multiply-add, 1 for each element of an elementwise op. The transcendental
-functions and the division, which XLA counts apart, have the weights of ``_WEIGHTS``.
+functions and the division, which XLA counts apart, are named (``FUNCTIONS``): how many operations
+an element takes is up to the compiler (rows ``functions`` of docs/design/compilers.md).
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from dataclasses import dataclass
 from math import log2, prod
 from typing import cast
 
-from autoshard._core import Arithmetic, Expense, Work
+from autoshard._core import Arithmetic, Expense, Function, Work
 from autoshard.importer.decomposition import decomposition_work
 from autoshard.ir import chlo, element_bits, mlir, stablehlo
 from autoshard.kernels.calls import kernel_call
@@ -80,24 +81,21 @@ _FUNCTIONS = {
 (``fusion.stored_functions`` in docs/design/compilers.md). A division nearly always is one by a
 broadcast, which costs a multiplication."""
 
-_OPERATIONS = {
-    Expense.CHEAP: 1.0,
-    Expense.EXPONENTIAL: 10.0,
-    Expense.POLYNOMIAL: 20.0,
-    Expense.POLYNOMIALS: 60.0,
+FUNCTIONS = {
+    **dict.fromkeys(_FUNCTIONS, Function.OTHER),
+    **dict.fromkeys(("sqrt", "rsqrt", "cbrt"), Function.ROOT),
+    **dict.fromkeys(("exponential", "exponential_minus_one"), Function.EXPONENTIAL),
+    **dict.fromkeys(("log", "log_plus_one"), Function.LOGARITHM),
+    **dict.fromkeys(("sine", "cosine", "tan"), Function.SINE),
+    "divide": Function.DIVISION,
+    "remainder": Function.REMAINDER,
+    "logistic": Function.LOGISTIC,
+    "tanh": Function.TANH,
+    "erf": Function.ERROR,
+    "erfc": Function.ERROR_COMPLEMENT,
+    "power": Function.POWER,
 }
-
-_WEIGHTS = {
-    **dict.fromkeys(_RECIPROCALS, 4.0),
-    **{name: _OPERATIONS[expense] for name, expense in _FUNCTIONS.items()},
-}
-"""Operations an element, where one would be far off.
-
-Vector units have no instruction for these functions (or one at a quarter of the rate): compilers
-write a reciprocal with a Newton step, or a polynomial of about this many multiply-adds; erfc takes
-one for each of three ranges and an exponential. Rough on purpose: elementwise work is limited by
-memory nearly always.
-"""
+"""Ops of whose elements compilers make several operations."""
 
 WORK_ATTRIBUTES = {
     "stablehlo.convolution": ("lhs_dilation", "rhs_dilation", "dimension_numbers", "padding"),
@@ -130,6 +128,7 @@ class OpWork:
     padded_bytes: float = 0.0
     dilation: float = 1.0
     expense: Expense = Expense.CHEAP
+    function: Function = Function.NONE
     kernels: float = 1.0
     scratch_bytes: float = 0.0
     moved_again: float = 0.0
@@ -208,10 +207,16 @@ def work_of(op: mlir.Operation) -> OpWork:
         return OpWork(Work.MATMUL, arithmetic, _ragged_dot_flops(op))
     if name in _OTHERS:
         return OpWork(Work.OTHER, arithmetic, _other_flops(op))
-    flops = _weight(op) * _elements(op.results[0])
+    # A product of complex numbers is four real ones.
+    parts = 4.0 if _is_complex(op) and op.name != "stablehlo.complex" else 1.0
     expense = _expense(op)
     return OpWork(
-        Work.ELEMENTWISE, arithmetic, flops, is_cheap=expense == Expense.CHEAP, expense=expense
+        Work.ELEMENTWISE,
+        arithmetic,
+        parts * _elements(op.results[0]),
+        is_cheap=expense == Expense.CHEAP,
+        expense=expense,
+        function=_function(op),
     )
 
 
@@ -339,10 +344,8 @@ def _of_each(convolution: mlir.Operation, name: str, dims: list[int]) -> list[in
     return list(cast(list[int], mlir.DenseI64ArrayAttr(convolution.attributes[name])))
 
 
-def _weight(op: mlir.Operation) -> float:
-    weight = _WEIGHTS.get(op.name.partition(".")[2], 1.0)
-    # A product of complex numbers is four real ones.
-    return 4 * weight if _is_complex(op) and op.name != "stablehlo.complex" else weight
+def _function(op: mlir.Operation) -> Function:
+    return FUNCTIONS.get(op.name.partition(".")[2], Function.NONE)
 
 
 def _expense(op: mlir.Operation) -> Expense:

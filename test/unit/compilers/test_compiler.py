@@ -131,6 +131,29 @@ class Planned:
 
 
 @dataclass(frozen=True)
+class Computed:
+    """Seconds of a function of matrices on a chip with slow memory and slow vector units."""
+
+    function: Callable[..., Any]
+    changed: Value
+    operands: int = 1
+
+    def answers(self, row: str) -> tuple[Any, Any]:
+        cluster = Cluster.parse("v5p:1x1x1")
+        slow = Constant(1e6, "a test")
+        chip = replace(cluster.chip, memory_bandwidth=slow, vector_flops=slow)
+        cluster = replace(cluster, chip=chip)
+        return self._seconds(cluster), self._seconds(changed(cluster, row, self.changed))
+
+    def _seconds(self, cluster: Cluster) -> float:
+        matrix = jax.ShapeDtypeStruct(MATRIX, jnp.float32)
+        arguments = [matrix] * self.operands
+        text = jax.jit(self.function).lower(*arguments).as_text()
+        module = parse_bytes(text.encode(), new_context(), "step")
+        return search_module(module, cluster, RecursiveProgramming()).summary.step_seconds
+
+
+@dataclass(frozen=True)
 class Text:
     """What is exported for a cluster."""
 
@@ -727,6 +750,10 @@ SHOWN: dict[str, Memory | Seconds | Planned | Text | Turns] = {
     "fusion.reads_in_each": Memory(
         lambda x, a: (jnp.sort(jnp.abs(y := x * a)), y.sum(1)), (MATRIX, MATRIX), GPU, 0
     ),
+    "fusion.kept_bytes": Computed(
+        lambda x, a: (jnp.sort(jnp.abs(y := x * a)), y.sum(1)), 0.0, operands=2
+    ),
+    "fusion.overlaps_memory": Computed(lambda x: 2 * x + 1, False),
     "fusion.joint_loops": Memory(lambda x, a: (x * a, x + a), (MATRIX, MATRIX), GPU, 0),
     "fusion.sibling_reductions": Memory(
         lambda x, a: jnp.sum(x * a, 0) / jnp.sum(x + a, 0), (MATRIX, MATRIX), GPU, 0
@@ -810,6 +837,18 @@ SHOWN: dict[str, Memory | Seconds | Planned | Text | Turns] = {
     "collectives.alone_bytes": Seconds(REDUCE, MIB, "h100:8", 2.0 * MIB),
     "collectives.parts_in_turn": Planned(COLUMNS, 64, "h100:8", False),
     "collectives.exchanges_outermost": Planned(EXCHANGED, 8192, "v5p:2x2x2", False),
+    "functions.division": Computed(jnp.divide, 1e3, operands=2),
+    "functions.remainder": Computed(jax.lax.rem, 1e3, operands=2),
+    "functions.root": Computed(jax.lax.rsqrt, 1e3),
+    "functions.exponential": Computed(jnp.exp, 1e3),
+    "functions.logarithm": Computed(jnp.log, 1e3),
+    "functions.logistic": Computed(jax.lax.logistic, 1e3),
+    "functions.tanh": Computed(jnp.tanh, 1e3),
+    "functions.error": Computed(jax.lax.erf, 1e3),
+    "functions.error_complement": Computed(jax.lax.erfc, 1e3),
+    "functions.sine": Computed(jax.lax.sin, 1e3),
+    "functions.power": Computed(jax.lax.pow, 1e3, operands=2),
+    "functions.other": Computed(jax.lax.erf_inv, 1e3),
 }
 """By row, what shows it."""
 

@@ -18,7 +18,7 @@ from autoshard.explain.frontier import MOST_POINTS, Frontier
 
 @functools.cache
 def found() -> Frontier:
-    return once("attention").frontier()
+    return once("attention", cluster="h100:8").frontier()
 
 
 def test_each_is_slower_and_needs_less_than_the_one_before() -> None:
@@ -30,7 +30,7 @@ def test_each_is_slower_and_needs_less_than_the_one_before() -> None:
 
 
 def test_the_plan_is_among_them_unless_it_is_beaten() -> None:
-    plan = once("attention")
+    plan = once("attention", cluster="h100:8")
     own = [(p.step_seconds, p.peak_bytes) for p in found().points if p.is_plan]
     step, peak = plan.step_seconds, plan.peak_bytes
     beats = any(p.step_seconds <= step and p.peak_bytes <= peak for p in found().points)
@@ -40,7 +40,8 @@ def test_the_plan_is_among_them_unless_it_is_beaten() -> None:
 def test_a_limit_in_between_is_kept_by_one_that_is_not_far_from_its_own_search() -> None:
     points = found().points
     limit = (points[0].peak_bytes + points[-1].peak_bytes) / 2
-    searched = once("attention", mesh=str(once("attention").mesh), memory_limit=limit)
+    mesh = str(once("attention", cluster="h100:8").mesh)
+    searched = once("attention", cluster="h100:8", mesh=mesh, memory_limit=limit)
     fastest = next(point for point in points if point.peak_bytes <= limit)
     assert fastest.step_seconds < 1.1 * searched.step_seconds
 
@@ -53,7 +54,7 @@ def test_one_can_be_taken_and_saved(tmp_path: Path) -> None:
     taken.save(tmp_path / "plan.json")
     loaded = autoshard.Plan.load(tmp_path / "plan.json")
     assert [one.sharding for one in loaded.arguments] == [one.sharding for one in taken.arguments]
-    assert not taken.diff(once("attention")).is_same
+    assert not taken.diff(once("attention", cluster="h100:8")).is_same
     with pytest.raises(PlanError, match="count from 1"):
         found().take(0)
     with pytest.raises(PlanError, match=r"by what autoshard\.plan returned"):

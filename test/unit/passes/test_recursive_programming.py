@@ -200,7 +200,7 @@ def test_prices_of_memory_leave_a_bound() -> None:
     """Each op takes what it takes, whatever bytes cost that the plan leaves unused."""
     program, core = program_on(transformer(512, 8, 64, 2048, 8, 256), "v5e:4x4")
     free = search(program, core)
-    plan = search(program, core, memory_limit=0.9 * free.peak_bytes)
+    plan = search(program, core, memory_limit=0.8 * free.peak_bytes)
     assert plan.mem_coeff > 0
     assert plan.bound_is_joint
     assert 0.3 * plan.compute_seconds < plan.lower_bound_seconds <= plan.step_seconds
@@ -213,7 +213,7 @@ as_lowered_by_0_10_2 = pytest.mark.skipif(
 
 @as_lowered_by_0_10_2
 def test_an_axis_is_split_where_two_axes_take_longer() -> None:
-    program, core = program_on(transformer(8192, 8, 128, 28672, 2, 4096), "v5e:4x8")
+    program, core = program_on(transformer(4096, 8, 128, 28672, 2, 4096), "v5e:4x8")
     plan = search(program, core)
     assert len(plan.axis_groups) == 3
     assert plan.step_seconds < 0.99 * search(program, core, joint=False).step_seconds
