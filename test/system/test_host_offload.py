@@ -139,9 +139,9 @@ def test_arguments_go_to_the_host_in_the_plan_that_nearly_fits(
     monkeypatch.setattr(Job, "read_flat", told)
     # No search is faster than what it starts from.
     monkeypatch.setattr(host_arguments, "_searched_again", lambda job, plan, there, found: found)
-    parameters, state, x = start(256)
+    parameters, state, x = start(512)
     options: Any = {"cluster": "cpu:8", "donate_argnums": (0, 1)}
-    limit = 0.65 * autoshard.plan(train_step, parameters, state, x, **options).peak_bytes
+    limit = 0.7 * autoshard.plan(train_step, parameters, state, x, **options).peak_bytes
     options |= {"recompute": "auto", "host_offload": "auto", "memory_limit": limit}
     plan = autoshard.plan(train_step, parameters, state, x, **options)
     on_host = sum(value.is_on_host for value in plan.arguments)
@@ -152,7 +152,7 @@ def test_arguments_go_to_the_host_in_the_plan_that_nearly_fits(
     kinds = [leaf.sharding.memory_kind for leaf in jax.tree.leaves(result[1])]
     assert kinds.count("pinned_host") == on_host > 0
     expected = jax.jit(train_step)(parameters, state, x)
-    jax.tree.map(partial(np.testing.assert_allclose, atol=1e-5), result, expected)
+    jax.tree.map(partial(np.testing.assert_allclose, atol=1e-4), result, expected)
 
 
 def test_what_is_on_the_host_is_not_in_the_least_that_recomputing_needs() -> None:
