@@ -20,7 +20,10 @@ constexpr double price_rise = 8;
 constexpr int price_halvings = 3;
 /// A plan of few rounds without a price, which needs up to so many times the memory, may fit
 /// once it is searched to the end.
-constexpr double within_reach = 1.25;
+constexpr double within_reach = 1.4;
+/// One that is searched to the end may fit after the last steps, which no price has begun
+/// with.
+constexpr double within_last_steps = 1.1;
 /// The same where nothing else fits.
 constexpr double within_last_reach = 2;
 /// Programs whose values, cut by all devices, still take this share of the memory are tight.
@@ -35,6 +38,19 @@ double middle_of(double unfit, double fit) {
 
 PlanSearch::PlanSearch(const SearchTask& task)
     : task_(task), plans_(task), meshes_(task, plans_) {}
+PlanSearch::~PlanSearch() = default;
+
+PlanSearch::Unlimited::Unlimited(const SearchTask& task)
+    : options(task.options),
+      search({task.program, task.classes, task.memory, task.cluster, options, task.phases,
+              task.watch}) {
+  options.memory_limit = std::numeric_limits<double>::infinity();
+}
+
+std::int64_t PlanSearch::rounds() const {
+  return plans_.rounds() + (unpriced_ ? unpriced_->rounds() : 0) +
+         (unlimited_ ? unlimited_->search.rounds() : 0);
+}
 
 Candidate PlanSearch::run() {
   if (task_.options.mem_coeff) return of_coefficient(*task_.options.mem_coeff);
@@ -258,6 +274,13 @@ bool PlanSearch::loses_nothing(const std::vector<Candidate>& pool) const {
   });
 }
 
+std::optional<Candidate> PlanSearch::free_that_fits() {
+  unlimited_ = std::make_unique<Unlimited>(task_);
+  Candidate found = unlimited_->search.cheapest_that_fits();
+  if (!plans_.fits(found)) return std::nullopt;
+  return found;
+}
+
 Candidate PlanSearch::finished(std::vector<Candidate>& pool) {
   add_one_axis(pool, fastest_that_fits(pool));
   merge_alike(pool, fastest_that_fits(pool));
@@ -280,6 +303,13 @@ Candidate PlanSearch::cheapest_that_fits() {
         unpriced_ = std::make_unique<PlanSearch>(task_);
         pool = unpriced_->without_price(within_reach);
         if (loses_nothing(pool)) return unpriced_->finished(pool);
+        const bool is_near = std::any_of(pool.begin(), pool.end(), [&](const Candidate& c) {
+          return !plans_.fits(c) && is_within(within_last_steps, c);
+        });
+        if (is_near) {
+          std::optional<Candidate> free = free_that_fits();
+          if (free) return *std::move(free);
+        }
       }
       rung = first_that_fits(1, quick);
     }

@@ -17,6 +17,7 @@ namespace autoshard::planning {
 class PlanSearch {
  public:
   explicit PlanSearch(const SearchTask& task);
+  ~PlanSearch();
 
   /// The plan that the options ask for. Throws `DoesNotFit` and `GivenUp`.
   Candidate run();
@@ -28,11 +29,11 @@ class PlanSearch {
                                 bool may_skip = false);
 
   /// Rounds of message passing so far, on all meshes.
-  std::int64_t rounds() const {
-    return plans_.rounds() + (unpriced_ ? unpriced_->rounds() : 0);
-  }
+  std::int64_t rounds() const;
 
  private:
+  struct Unlimited;
+
   /// Whether memory may decide: what the program keeps takes a good part of it even if every
   /// value is cut by all devices.
   bool is_tight() const;
@@ -78,6 +79,10 @@ class PlanSearch {
   /// Whether one that fits is as fast as the fastest of all.
   bool loses_nothing(const std::vector<Candidate>& pool) const;
 
+  /// The plan that is found where memory has no limit, if it fits: the last steps of a search
+  /// may lower a peak by some percent.
+  std::optional<Candidate> free_that_fits();
+
   /// The best of a pool, with what the last steps make of it.
   Candidate finished(std::vector<Candidate>& pool);
 
@@ -97,6 +102,15 @@ class PlanSearch {
   /// The search without a price, apart: where that does not fit, it is to decide nothing about
   /// those with prices.
   std::unique_ptr<PlanSearch> unpriced_;
+  std::unique_ptr<Unlimited> unlimited_;
+};
+
+/// A search in which memory has no limit.
+struct PlanSearch::Unlimited {
+  explicit Unlimited(const SearchTask& task);
+
+  RecursiveOptions options;
+  PlanSearch search;
 };
 
 }  // namespace autoshard::planning
