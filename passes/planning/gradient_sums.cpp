@@ -100,20 +100,14 @@ std::vector<bool> sent_on(const ProgramOnMesh& on, const Assignment& assignment,
   return is_sent_on;
 }
 
-DelayedSum delayed_matmul(const ProgramOnMesh& on, std::size_t i) {
+DelayedSum delayed_sum(const ProgramOnMesh& on, const Assignment& assignment, std::size_t i,
+                       const Step& sum) {
   const Op& op = on.program.ops[i];
   DelayedSum made{.op = static_cast<std::int32_t>(i), .point = on.memory.point[i]};
   for (std::int32_t v : op.operands) {
     if (v == no_value) continue;
     made.newest = std::max(made.newest, on.memory.live[on.memory.alias[v]].first);
   }
-  return made;
-}
-
-DelayedSum delayed_sum(const ProgramOnMesh& on, const Assignment& assignment, std::size_t i,
-                       const Step& sum) {
-  const Op& op = on.program.ops[i];
-  DelayedSum made = delayed_matmul(on, i);
   const RuleTensor& result = on.program.rules[op.rule].results[0];
   made.kind = sum.kind;
   made.axes = sum.axes;
@@ -159,15 +153,15 @@ void find_sums(const ProgramOnMesh& on, const Assignment& assignment, GradientSu
 
 /// Matmuls for gradients that are not sent, where the compiler may run them late.
 void find_unsent(const ProgramOnMesh& on, GradientSums& found) {
-  const Schedule& rules = on.cluster.compiler.schedule;
+  const bool may_wait_anywhere = on.cluster.compiler.schedule.late_local_gradients;
   for (std::size_t i = 0; i < on.program.ops.size(); ++i) {
     if (!is_matmul(on.program, i) || found.is_delayed[i]) continue;
+    const auto op = static_cast<std::int32_t>(i);
     const std::int32_t made = on.program.ops[i].results[0];
     if (made == no_value || found.leads_on[made]) continue;
-    const std::int32_t loop = found.loops.of_op(static_cast<std::int32_t>(i));
-    if (rules.late_local_gradients && found.loops_that_send.count(loop) == 0) continue;
-    found.unsent.push_back(delayed_matmul(on, i));
-    found.is_delayed[i] = rules.late_local_gradients;
+    if (may_wait_anywhere && found.loops_that_send.count(found.loops.of_op(op)) == 0) continue;
+    found.unsent.push_back({.op = op, .point = on.memory.point[i]});
+    found.is_delayed[i] = may_wait_anywhere;
   }
 }
 
@@ -211,7 +205,9 @@ GradientSums gradient_sums_of(const ProgramOnMesh& on, const Assignment& assignm
                      .loops = LoopNest(on.program),
                      .loops_that_send = {}};
   const Schedule& rules = on.cluster.compiler.schedule;
-  if (rules.late_local_gradients) found.loops_that_send = loops_that_send(on, found);
+  if (rules.late_sums || rules.late_local_gradients) {
+    found.loops_that_send = loops_that_send(on, found);
+  }
   const bool has_sums = std::any_of(found.sent.begin(), found.sent.end(),
                                     [](const Sent& sent) { return !sent.sums.empty(); });
   const bool has_loops = rules.local_gradients_behind_loops && !on.program.loops.empty();

@@ -26,14 +26,15 @@ struct Sent {
 struct GradientSums {
   /// In the order of their program points.
   std::vector<DelayedSum> sums;
-  /// Matmuls for gradients in loops that send something, but no sum of a gradient, if the
-  /// compiler schedules these from their ends.
+  /// Matmuls for gradients that no device sends, which the compiler may run late: when they
+  /// run is all that is known of them.
   std::vector<DelayedSum> unsent;
   /// By class of ops.
   std::vector<Sent> sent;
   /// By op: seconds of copies that are made before it, for itself and for others.
   std::vector<double> copied;
-  /// By value: `leading_to_matmuls`. By op: it is one of `sums` or of `unsent`.
+  /// By value: `leading_to_matmuls`. By op: it is one of `sums`, or of `unsent` with
+  /// `Schedule::late_local_gradients`: it does not run in order.
   std::vector<bool> leads_on, is_delayed;
   LoopNest loops;
   /// Loops, and `no_loop`, in which something is sent, if the compiler schedules these from

@@ -21,11 +21,11 @@ constexpr int price_halvings = 3;
 /// A plan of few rounds without a price, which needs up to so many times the memory, may fit
 /// once it is searched to the end.
 constexpr double within_reach = 1.4;
-/// One that is searched to the end may fit after the last steps, which no price has begun
-/// with.
-constexpr double within_last_steps = 1.1;
 /// The same where nothing else fits.
 constexpr double within_last_reach = 2;
+/// One that is searched to the end, and needs up to so many times the memory, may fit after
+/// the last steps.
+constexpr double within_last_steps = 1.1;
 /// Programs whose values, cut by all devices, still take this share of the memory are tight.
 constexpr double tight_share = 0.25;
 

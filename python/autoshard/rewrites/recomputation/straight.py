@@ -141,7 +141,8 @@ class _Writer:
         anchor = self._anchor(batch)
         # Else what is made of them alone may run early, as one kernel for all batches.
         copied = [] if anchor is None else self._copied_before(batch)
-        late = [n for n in self.gradients.get(batch.position, ()) if n not in (*through, anchor)]
+        elsewhere = {*through, anchor} | self.copies.keys() | self.sent
+        late = [n for n in self.gradients.get(batch.position, ()) if n not in elsewhere]
         taken = [*through, *copied, *late, *([] if anchor is None else [anchor])]
         seen: dict[int, mlir.Value] = {}
         if taken:
