@@ -18,12 +18,18 @@ WHOLE = "{sdy.sharding = #sdy.sharding<@mesh, [{}, {}]>}"
 
 
 def planned(
-    text: str, rows: int = 8192, cluster: str = "v5p:2x2x2", memory: float | None = None
+    text: str,
+    rows: int = 8192,
+    cluster: str = "v5p:2x2x2",
+    memory: float | None = None,
+    without: str = "",
 ) -> PlanSummary:
     for name, value in (("CUT", CUT), ("WHOLE", WHOLE), ("ROWS", str(rows))):
         text = text.replace(name, value)
     module = parse_bytes(text.encode(), new_context(), "step")
     devices = Cluster.parse(cluster)
+    if without:
+        devices = devices.with_compiler(f"{devices.compiler}:without={without}")
     # What a ring copies takes no time, so that all that may be one is.
     chip = replace(devices.chip, memory_bandwidth=Constant(1e18, "a test"))
     if memory is not None:
@@ -164,6 +170,12 @@ def test_what_gradients_are_computed_from_waits_for_the_sums_before(
     share, weight = rows * width * 2, width * width * 2
     expected = (layers + 1 + waiting) * share + 2 * layers * weight
     assert found.peak_bytes_per_device == pytest.approx(expected)
+
+
+def test_sums_are_late_where_gradients_without_one_are_not() -> None:
+    text, rows = backward(4, 4096), 8 * 16384
+    without = planned(text, rows, "h100:8", without="schedule.late_local_gradients")
+    assert without.peak_bytes_per_device == planned(text, rows, "h100:8").peak_bytes_per_device
 
 
 @pytest.mark.parametrize("layers", [4, 6])
