@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import functools
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -20,13 +19,8 @@ import jax
 import jax.numpy as jnp
 import optax
 
+from bench.programs.published_keras import KERAS, cross_entropy
 from bench.programs.storage import Case, spec, train
-
-
-def _cross_entropy(logits: Any, labels: Any) -> Any:
-    logits = logits.astype(jnp.float32)
-    return jnp.mean(optax.softmax_cross_entropy_with_integer_labels(logits, labels))
-
 
 # transformers
 
@@ -51,7 +45,7 @@ def language_model(kind: str, config: Any, batch: int, tokens: int) -> Case:
         mask = jnp.ones_like(ids)
         positions = jnp.broadcast_to(jnp.arange(tokens), ids.shape)
         logits = model.module.apply({"params": params}, ids, mask, positions).logits
-        return _cross_entropy(logits[:, :-1], ids[:, 1:])
+        return cross_entropy(logits[:, :-1], ids[:, 1:])
 
     optimizer = optax.chain(optax.clip_by_global_norm(1.0), optax.adamw(1e-4))
     return train(loss, params, spec(batch, tokens, dtype=jnp.int32), optimizer=optimizer)
@@ -102,7 +96,7 @@ def bart() -> Case:
             deterministic=False,
             rngs={"dropout": key},
         ).logits
-        return _cross_entropy(logits, labels)
+        return cross_entropy(logits, labels)
 
     ids, labels = spec(128, 1024, dtype=jnp.int32), spec(128, 256, dtype=jnp.int32)
     return train(loss, params, _key(), ids, labels, optimizer=optax.adafactor(1e-3))
@@ -133,7 +127,7 @@ def whisper() -> Case:
             decoder_attention_mask=jnp.ones_like(shifted),
             decoder_position_ids=positions,
         ).logits
-        return _cross_entropy(logits, labels)
+        return cross_entropy(logits, labels)
 
     features, labels = spec(128, 80, 3000, dtype=jnp.bfloat16), spec(128, 448, dtype=jnp.int32)
     return train(loss, params, features, labels, optimizer=optax.adamw(1e-4))
@@ -171,7 +165,7 @@ def roberta(layers: int = 8, batch: int = 256) -> Case:
             deterministic=False,
             rngs={"dropout": key},
         ).logits
-        return _cross_entropy(logits, labels)
+        return cross_entropy(logits, labels)
 
     ids = spec(batch, 512, dtype=jnp.int32)
     return train(loss, params, _key(), ids, ids, optimizer=optax.lamb(1e-3))
@@ -186,7 +180,7 @@ def bloom() -> Case:
 
     def loss(params: Any, ids: Any) -> Any:
         logits = model.module.apply({"params": params}, ids, jnp.ones_like(ids)).logits
-        return _cross_entropy(logits[:, :-1], ids[:, 1:])
+        return cross_entropy(logits[:, :-1], ids[:, 1:])
 
     return train(loss, params, spec(64, 2048, dtype=jnp.int32), optimizer=optax.adamw(1e-4))
 
@@ -203,7 +197,7 @@ def clip() -> Case:
             {"params": params}, ids, images, jnp.ones_like(ids), positions
         ).logits_per_text
         pairs = jnp.arange(ids.shape[0])
-        return (_cross_entropy(logits, pairs) + _cross_entropy(logits.T, pairs)) / 2
+        return (cross_entropy(logits, pairs) + cross_entropy(logits.T, pairs)) / 2
 
     images, ids = spec(2048, 224, 224, 3, dtype=jnp.bfloat16), spec(2048, 77, dtype=jnp.int32)
     return train(loss, params, images, ids, optimizer=optax.adamw(1e-4))
@@ -253,7 +247,7 @@ def albert() -> Case:
             jnp.zeros_like(ids),
             jnp.broadcast_to(jnp.arange(ids.shape[1]), ids.shape),
         ).logits
-        return _cross_entropy(logits, labels)
+        return cross_entropy(logits, labels)
 
     ids = spec(128, 512, dtype=jnp.int32)
     return train(loss, params, ids, ids, optimizer=optax.lamb(1e-3))
@@ -271,7 +265,7 @@ def _image_transformer(kind: str, config: Any) -> Case:
             deterministic=False,
             rngs={"dropout": dropout, "droppath": path},
         ).logits
-        return _cross_entropy(logits, labels)
+        return cross_entropy(logits, labels)
 
     images, labels = spec(512, 224, 224, 3, dtype=jnp.bfloat16), spec(512, dtype=jnp.int32)
     return train(loss, params, _key(), images, labels, optimizer=optax.adamw(1e-4))
@@ -344,183 +338,70 @@ def mistral_decode() -> Case:
     return step, (params, cache, one, spec(64, 4096, dtype=jnp.int32), one), (1,)
 
 
-# keras
+def bigbird(batch: int = 32, tokens: int = 2048) -> Case:
+    """BigBird base, 6 of 12 layers: attention to neighbours, a few whole blocks and random ones."""
+    from transformers import BigBirdConfig
+
+    config = BigBirdConfig(num_hidden_layers=6, max_position_embeddings=4096)
+    model, params = _flax_model("FlaxBigBirdForMaskedLM", config)
+
+    def loss(params: Any, key: Any, ids: Any, labels: Any) -> Any:
+        dropout, indices = jax.random.split(key)
+        logits = model.module.apply(
+            {"params": params},
+            ids,
+            jnp.ones_like(ids),
+            jnp.zeros_like(ids),
+            jnp.broadcast_to(jnp.arange(tokens), ids.shape),
+            jnp.ones((config.num_hidden_layers, config.num_attention_heads)),
+            deterministic=False,
+            rngs={"dropout": dropout, "indices": indices},
+        ).logits
+        return cross_entropy(logits, labels)
+
+    ids = spec(batch, tokens, dtype=jnp.int32)
+    return train(loss, params, _key(), ids, ids, optimizer=optax.adamw(1e-4))
 
 
-def _of_keras(model: Any, shape: tuple[int, ...], classes: int) -> Case:
-    """A classifier's train step with momentum, batch statistics updated."""
+def regnet() -> Case:
+    """RegNetY 16 GF: grouped convolutions with squeezed gates."""
+    from transformers import RegNetConfig
 
-    def loss(weights: Any, rest: Any, images: Any, labels: Any) -> Any:
-        logits, rest = model.stateless_call(weights, rest, images, training=True)
-        return _cross_entropy(logits, labels), rest
+    config = RegNetConfig(
+        hidden_sizes=[224, 448, 1232, 3024], depths=[2, 4, 11, 1], groups_width=112, num_labels=1000
+    )
+    import transformers
 
+    model = transformers.FlaxRegNetForImageClassification(
+        config, dtype=jnp.bfloat16, _do_init=False
+    )
+    variables = jax.eval_shape(lambda key: model.init_weights(key, model.input_shape), _key())
     optimizer = optax.sgd(0.1, momentum=0.9)
 
-    def step(weights: Any, state: Any, rest: Any, images: Any, labels: Any) -> Any:
-        (value, rest), gradients = jax.value_and_grad(loss, has_aux=True)(
-            weights, rest, images, labels
+    def loss(params: Any, statistics: Any, images: Any, labels: Any) -> Any:
+        outputs, changed = model.module.apply(
+            {"params": params, "batch_stats": statistics},
+            images,
+            deterministic=False,
+            mutable=["batch_stats"],
         )
-        updates, state = optimizer.update(gradients, state, weights)
-        return optax.apply_updates(weights, updates), state, rest, value
+        return cross_entropy(outputs.logits, labels), changed["batch_stats"]
 
-    weights = [spec(*v.shape) for v in model.trainable_variables]
-    rest = [spec(*v.shape, dtype=v.dtype) for v in model.non_trainable_variables]
-    state = jax.eval_shape(optimizer.init, weights)
-    images, labels = spec(*shape), spec(shape[0], dtype=jnp.int32)
-    return step, (weights, state, rest, images, labels), (0, 1)
+    def step(params: Any, state: Any, statistics: Any, images: Any, labels: Any) -> Any:
+        (value, statistics), gradients = jax.value_and_grad(loss, has_aux=True)(
+            params, statistics, images, labels
+        )
+        updates, state = optimizer.update(gradients, state, params)
+        return optax.apply_updates(params, updates), state, statistics, value
 
-
-def application(name: str, batch: int, size: int) -> Case:
-    """An image classifier of keras.applications in mixed precision."""
-    os.environ["KERAS_BACKEND"] = "jax"
-    import keras
-
-    keras.config.set_dtype_policy("mixed_bfloat16")
-    model = getattr(keras.applications, name)(
-        weights=None, classifier_activation=None, input_shape=(size, size, 3)
-    )
-    return _of_keras(model, (batch, size, size, 3), 1000)
-
-
-def _tokens_of_keras(backbone: Any, batch: int, tokens: int) -> Case:
-    """A backbone of keras-hub over tokens, its embedding as the head, AdamW."""
-
-    def loss(weights: Any, rest: Any, ids: Any) -> Any:
-        inputs = {"token_ids": ids, "padding_mask": jnp.ones_like(ids)}
-        hidden, _ = backbone.stateless_call(weights, rest, inputs, training=False)
-        table = weights[0].astype(hidden.dtype)
-        return _cross_entropy(hidden[:, :-1] @ table.T, ids[:, 1:])
-
-    weights = [spec(*v.shape) for v in backbone.trainable_variables]
-    rest = [spec(*v.shape, dtype=v.dtype) for v in backbone.non_trainable_variables]
-    ids = spec(batch, tokens, dtype=jnp.int32)
-    return train(loss, weights, rest, ids, optimizer=optax.adamw(1e-4))
-
-
-def _keras_hub() -> Any:
-    os.environ["KERAS_BACKEND"] = "jax"
-    import keras
-    import keras_hub
-
-    keras.config.set_dtype_policy("mixed_bfloat16")
-    return keras_hub.models
-
-
-def deberta() -> Case:
-    """DeBERTa v3 base, 6 of 12 layers: attention to contents and to relative positions."""
-    backbone = _keras_hub().DebertaV3Backbone(
-        vocabulary_size=128100, num_layers=6, num_heads=12, hidden_dim=768, intermediate_dim=3072
-    )
-    return _tokens_of_keras(backbone, 64, 512)
-
-
-def t5() -> Case:
-    """T5 large, 4 of 24 layers in encoder and decoder each: buckets of distances, Adafactor."""
-    backbone = _keras_hub().T5Backbone(
-        vocabulary_size=32128,
-        num_layers=4,
-        num_heads=16,
-        hidden_dim=1024,
-        intermediate_dim=4096,
-        key_value_dim=64,
-        dropout=0.0,
-    )
-
-    def loss(weights: Any, rest: Any, ids: Any, labels: Any) -> Any:
-        shifted = jnp.pad(labels[:, :-1], ((0, 0), (1, 0)))
-        inputs = {
-            "encoder_token_ids": ids,
-            "encoder_padding_mask": jnp.ones_like(ids),
-            "decoder_token_ids": shifted,
-            "decoder_padding_mask": jnp.ones_like(shifted),
-        }
-        outputs, _ = backbone.stateless_call(weights, rest, inputs, training=False)
-        hidden = outputs["decoder_sequence_output"]
-        return _cross_entropy(hidden @ weights[0].astype(hidden.dtype).T, labels)
-
-    weights = [spec(*v.shape) for v in backbone.trainable_variables]
-    rest = [spec(*v.shape, dtype=v.dtype) for v in backbone.non_trainable_variables]
-    ids, labels = spec(128, 512, dtype=jnp.int32), spec(128, 128, dtype=jnp.int32)
-    return train(loss, weights, rest, ids, labels, optimizer=optax.adafactor(1e-3))
-
-
-def falcon() -> Case:
-    """Falcon 1B, 6 of 24 layers: a head of keys and values each, biases by distance."""
-    backbone = _keras_hub().FalconBackbone(
-        vocabulary_size=50304,
-        num_layers=6,
-        num_attention_heads=32,
-        hidden_dim=2048,
-        intermediate_dim=8192,
-    )
-    return _tokens_of_keras(backbone, 32, 1024)
-
-
-def distilbert() -> Case:
-    """DistilBERT base: 6 layers, norms behind the residuals, exact GELUs."""
-    backbone = _keras_hub().DistilBertBackbone(
-        vocabulary_size=30522,
-        num_layers=6,
-        num_heads=12,
-        hidden_dim=768,
-        intermediate_dim=3072,
-        dropout=0.0,
-        max_sequence_length=512,
-    )
-    return _tokens_of_keras(backbone, 128, 512)
-
-
-def phi3() -> Case:
-    """Phi-3 mini, 4 of 32 layers: queries, keys and values in one product each, gated SiLU."""
-    backbone = _keras_hub().Phi3Backbone(
-        vocabulary_size=32064,
-        num_layers=4,
-        hidden_dim=3072,
-        intermediate_dim=8192,
-        num_query_heads=32,
-        num_key_value_heads=32,
-    )
-    return _tokens_of_keras(backbone, 16, 2048)
-
-
-def qwen_moe() -> Case:
-    """Qwen3's layers with experts, 2 of 48 and 32 of 128, each token to 8."""
-    backbone = _keras_hub().Qwen3MoeBackbone(
-        vocabulary_size=32000,
-        num_layers=2,
-        num_query_heads=32,
-        num_key_value_heads=4,
-        head_dim=128,
-        hidden_dim=2048,
-        intermediate_dim=6144,
-        moe_intermediate_dim=768,
-        num_experts=32,
-        top_k=8,
-        norm_top_k_prob=True,
-    )
-    return _tokens_of_keras(backbone, 16, 2048)
-
-
-def swin() -> Case:
-    """Swin tiny: attention in shifted windows, merged patches."""
-    models = _keras_hub()
-    import keras
-
-    backbone = models.SwinTransformerBackbone(
-        image_shape=(224, 224, 3),
-        embed_dim=96,
-        depths=(2, 2, 6, 2),
-        num_heads=(3, 6, 12, 24),
-        window_size=7,
-    )
-    pooled = keras.layers.GlobalAveragePooling1D()(
-        keras.layers.Reshape((-1, backbone.output.shape[-1]))(backbone.output)
-    )
-    model = keras.Model(backbone.inputs, keras.layers.Dense(1000)(pooled))
-    return _of_keras(model, (512, 224, 224, 3), 1000)
+    params = variables["params"]
+    state = jax.eval_shape(optimizer.init, params)
+    images, labels = spec(512, 224, 224, 3, dtype=jnp.bfloat16), spec(512, dtype=jnp.int32)
+    return step, (params, state, variables["batch_stats"], images, labels), (0, 1)
 
 
 PUBLISHED: dict[str, Callable[[], Case]] = {
+    **KERAS,
     "mistral 7B, 4 layers": mistral,
     "mistral 7B decode, 8 layers": mistral_decode,
     "opt 1.3B, 6 layers": opt,
@@ -530,27 +411,15 @@ PUBLISHED: dict[str, Callable[[], Case]] = {
     "roberta large, 8 layers": roberta,
     "bloom 1.7B, 6 layers": bloom,
     "clip b/32": clip,
-    "resnet 50": functools.partial(application, "ResNet50", 1024, 224),
-    "densenet 121": functools.partial(application, "DenseNet121", 512, 224),
-    "efficientnet v2 s": functools.partial(application, "EfficientNetV2S", 512, 300),
-    "convnext tiny": functools.partial(application, "ConvNeXtTiny", 512, 224),
     "gemma 2B, 4 layers": gemma,
     "gpt-neo 1.3B, 6 layers": gpt_neo,
     "albert xxlarge, 4 passes": albert,
     "beit large, 8 layers": beit,
     "wav2vec2 base, 6 layers": wav2vec2,
-    "deberta v3 base, 6 layers": deberta,
-    "qwen3 moe, 2 layers": qwen_moe,
-    "swin tiny": swin,
-    "t5 large, 4 + 4 layers": t5,
-    "falcon 1B, 6 layers": falcon,
-    "mobilenet v2": functools.partial(application, "MobileNetV2", 1024, 224),
-    "distilbert base": distilbert,
-    "inception v3": functools.partial(application, "InceptionV3", 512, 299),
-    "xception": functools.partial(application, "Xception", 256, 299),
     "xglm 564M, 6 layers": xglm,
     "dinov2 base, 6 layers": dinov2,
-    "phi3 mini, 4 layers": phi3,
+    "bigbird base, 6 layers": bigbird,
+    "regnet y 16 GF": regnet,
 }
 """By name."""
 

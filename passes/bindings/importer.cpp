@@ -61,9 +61,10 @@ Ints numbers_from(std::int32_t first, std::int32_t count) {
 
 void bind_importer(nb::module_& module) {
   nb::class_<OpClass>(module, "OpClass", "What all ops of one class have in common.")
-      .def(nb::init<bool, std::int32_t, bool, bool, bool, bool, Ints>(), nb::kw_only(),
-           "is_special"_a, "num_placed"_a, "is_free"_a, "is_broadcast"_a, "only_moves"_a,
-           "is_cast"_a, "result_types"_a);
+      .def(nb::init<bool, std::int32_t, bool, bool, bool, bool, bool, bool, bool, Ints>(),
+           nb::kw_only(), "is_special"_a, "num_placed"_a, "is_free"_a, "is_broadcast"_a,
+           "only_moves"_a, "is_cast"_a, "is_zero"_a, "is_update"_a, "is_sum"_a,
+           "result_types"_a);
 
   nb::class_<RegionBlock>(module, "RegionBlock", "The first block of a region.")
       .def_ro("first_op", &RegionBlock::first_op)

@@ -216,12 +216,14 @@ double unaligned_bytes(const Rule& rule, const FactorAxes& axes,
   return elements * bits / 8 * (1 / share - 1);
 }
 
-/// Whether an op stores a result, or makes scalars of a tensor.
+/// Whether an op stores a result, or makes scalars of a tensor; what reads a scalar that only
+/// is a view of one element computes it itself.
 bool makes_result(const Rule& rule, const KernelPart& part) {
   if (std::find(part.writes.begin(), part.writes.end(), true) != part.writes.end())
     return true;
   const auto is_tensor = [](const RuleTensor& tensor) { return tensor.type != no_type; };
-  return std::any_of(rule.operands.begin(), rule.operands.end(), is_tensor) &&
+  return rule.work != Work::view &&
+         std::any_of(rule.operands.begin(), rule.operands.end(), is_tensor) &&
          std::none_of(rule.results.begin(), rule.results.end(), is_tensor);
 }
 

@@ -11,10 +11,11 @@ ProgramBuilder::ProgramBuilder(ModuleStructure module)
       is_described_(module_.num_classes),
       value_of_(module_.num_values, no_value),
       after_(module_.num_values, -1),
-      is_read_(module_.num_values, false),
+      num_reads_(module_.num_values, 0),
+      is_zero_scalar_(module_.num_values, false),
       rounds_operands_(module_.num_classes, false),
       rounding_reader_(module_.num_values, -1) {
-  for (const std::int32_t ssa : module_.operands) is_read_[ssa] = true;
+  for (const std::int32_t ssa : module_.operands) ++num_reads_[ssa];
   ops_.reserve(module_.ops.size());
   values_.reserve(module_.num_values);
 }
@@ -22,6 +23,7 @@ ProgramBuilder::ProgramBuilder(ModuleStructure module)
 std::int32_t ProgramBuilder::new_value(std::int32_t type, bool is_free) {
   if (type == no_type) return no_value;
   values_.push_back({type, is_free});
+  is_zero_.push_back(false);
   maker_.push_back(-1);
   rounded_.push_back(no_value);
   is_on_host_.push_back(false);
@@ -82,13 +84,27 @@ void ProgramBuilder::add(std::int32_t number, double trips, const Describe& desc
   const bool is_free =
       op_class.is_free || (op_class.is_broadcast &&
                            (op.operands[0] == no_value || values_[op.operands[0]].is_free));
+  if (op_class.is_sum && !op_class.is_special) {
+    const std::int32_t sum = added_in_place(number, op.operands);
+    if (sum != no_value) {
+      alias(number, {&sum, 1});
+      return;
+    }
+  }
+  const auto is_zero = [&](std::int32_t k) {
+    return op.operands[k] == no_value ? is_zero_scalar_[operands[k]]
+                                      : is_zero_[op.operands[k]];
+  };
+  const bool makes_zeros = op_class.is_zero || (op_class.is_broadcast && is_zero(0));
   bool makes_scalars = false, scalar_is_read = false;
   for (std::int32_t k = 0; k < read.num_results; ++k) {
     const std::int32_t value = new_value(result_types[k], is_free);
     op.results.push_back(value);
     value_of_[read.first_result + k] = value;
+    if (makes_zeros && value == no_value) is_zero_scalar_[read.first_result + k] = true;
+    if (makes_zeros && value != no_value) is_zero_[value] = true;
     makes_scalars |= value == no_value;
-    scalar_is_read |= value == no_value && is_read_[read.first_result + k];
+    scalar_is_read |= value == no_value && num_reads_[read.first_result + k] > 0;
   }
   ops_with_results_.push_back(number);
   if (op_class.is_free) return;
@@ -117,7 +133,9 @@ void ProgramBuilder::add(std::int32_t number, double trips, const Describe& desc
   for (std::size_t k = passed_casts_.size(); k-- > 0 && passed_casts_[k].reader < 0;) {
     passed_casts_[k].reader = last_added_;
   }
+  const bool updates_zeros = op_class.is_update && !op_class.is_special && is_zero(0);
   push(std::move(op), number, number, scalar_is_read);
+  updates_zeros_.back() = updates_zeros && num_reads_[read.first_result] == 1;
   for (std::int32_t k = 0; k < read.num_results; ++k) {
     const std::int32_t ssa = read.first_result + k;
     if (rounding_reader_[ssa] >= 0) {
@@ -132,6 +150,7 @@ void ProgramBuilder::push(Op op, std::int32_t read_op, std::int32_t at, bool mak
   }
   ops_.push_back(std::move(op));
   makes_scalars_.push_back(makes_scalar);
+  updates_zeros_.push_back(false);
   read_ops_.push_back(read_op);
   locations_.push_back(module_.ops[at].location);
 }
@@ -206,6 +225,24 @@ bool ProgramBuilder::is_cast_of(std::int32_t value, std::int32_t source) const {
   if (value == no_value || maker_[value] < 0) return false;
   const std::vector<std::int32_t>& operands = ops_[maker_[value]].operands;
   return operands.size() == 1 && operands[0] == source;
+}
+
+std::int32_t ProgramBuilder::added_in_place(std::int32_t sum,
+                                            const std::vector<std::int32_t>& operands) {
+  if (host_depth > 0 || num_on_host_ > 0 || num_marked_ > 0) return no_value;
+  for (std::size_t k = 0; k < operands.size(); ++k) {
+    const std::int32_t written = operands[k], other = operands[1 - k];
+    const std::int32_t ssa =
+        module_.operands[module_.ops[sum].first_operand + static_cast<std::int32_t>(k)];
+    if (written == no_value || other == no_value || values_[other].is_free) continue;
+    // What is written over has to be there before.
+    if (num_reads_[ssa] != 1 || maker_[written] < 0 || other >= written) continue;
+    if (!updates_zeros_[maker_[written]]) continue;
+    updates_zeros_[maker_[written]] = false;
+    ops_[maker_[written]].operands[0] = other;
+    return written;
+  }
+  return no_value;
 }
 
 std::vector<UnreadCast> ProgramBuilder::unread_casts() const {

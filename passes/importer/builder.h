@@ -32,6 +32,11 @@ struct OpClass {
   bool only_moves = false;
   /// A cast. One back to a type from what it is rounded to is no op for who rounds.
   bool is_cast = false;
+  /// A constant, all of whose elements are 0.
+  bool is_zero = false;
+  /// It writes a part of its first operand (a dynamic update slice).
+  bool is_update = false;
+  bool is_sum = false;
   /// `no_type` for rank 0.
   std::vector<std::int32_t> result_types;
 };
@@ -195,6 +200,10 @@ class ProgramBuilder {
   const Rounding& rounding_of(std::int32_t type, const Describe& describe);
   /// Does an op make `value` of `source` alone?
   bool is_cast_of(std::int32_t value, std::int32_t source) const;
+  /// If zeros of which a part is written, for a sum alone, are one of its operands, that part
+  /// is written over the other one, as compilers do (docs/design/cost_model.md). Returns the
+  /// value that the sum is then; `no_value`: it is an op of the program.
+  std::int32_t added_in_place(std::int32_t sum, const std::vector<std::int32_t>& operands);
   void know_rounded(std::int32_t value, std::int32_t result);
   void push(Op op, std::int32_t read_op, std::int32_t at, bool makes_scalar);
   std::vector<bool> kept_on_host(const Op& op);
@@ -224,8 +233,11 @@ class ProgramBuilder {
   int num_on_host_ = 0, num_marked_ = 0;
   std::vector<Op> ops_;
   std::int32_t last_added_ = -1;
-  std::vector<bool> is_read_;          // by value of the module
-  std::vector<bool> rounds_operands_;  // by class
+  std::vector<std::int32_t> num_reads_;  // by value of the module
+  std::vector<bool> is_zero_;            // by value of the program
+  std::vector<bool> is_zero_scalar_;     // by value of the module
+  std::vector<bool> updates_zeros_;      // by op
+  std::vector<bool> rounds_operands_;    // by class
   /// By value of the module: the first op that reads it rounded; -1: none.
   std::vector<std::int32_t> rounding_reader_;
   std::vector<bool> makes_scalars_;  // by op

@@ -491,7 +491,7 @@ class Program:
 class OpClass:
     """What all ops of one class have in common."""
 
-    def __init__(self, *, is_special: bool, num_placed: int, is_free: bool, is_broadcast: bool, only_moves: bool, is_cast: bool, result_types: Sequence[int]) -> None: ...
+    def __init__(self, *, is_special: bool, num_placed: int, is_free: bool, is_broadcast: bool, only_moves: bool, is_cast: bool, is_zero: bool, is_update: bool, is_sum: bool, result_types: Sequence[int]) -> None: ...
 
 class RegionBlock:
     """The first block of a region."""

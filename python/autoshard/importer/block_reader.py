@@ -16,6 +16,7 @@ from autoshard.importer.values import Values
 from autoshard.importer.work import MADE_OF_NOTHING
 from autoshard.ir import mlir
 from autoshard.ir.attributes import MHLO_SHARDING, PIN, STRATEGY, custom_call_target
+from autoshard.ir.constants import is_zeros
 from autoshard.ir.one_device import is_maximal
 
 Handler = Callable[[int, float], None]
@@ -143,6 +144,9 @@ class BlockReader:
             is_broadcast=name == "stablehlo.broadcast_in_dim",
             only_moves=name in _MOVES,
             is_cast=self._precision.rounds and name == "stablehlo.convert",
+            is_zero=is_zeros(op),
+            is_update=name == "stablehlo.dynamic_update_slice",
+            is_sum=name == "stablehlo.add",
             result_types=[self._types.number_of(value, op) for value in op.results],
         )
 

@@ -167,6 +167,9 @@ def work_of(op: mlir.Operation) -> OpWork:
                 padded_bytes=_padded_bytes(op),
                 dilation=prod(_filled(op)),
             )
+        if _contracted(op) == 1:  # compilers multiply elements, as of broadcast operands
+            elements = flops / 2
+            return OpWork(Work.ELEMENTWISE, arithmetic, elements, is_cheap=True)
         return OpWork(Work.MATMUL, arithmetic, flops)
     if name in VIEWS:
         return _view(op, arithmetic)
@@ -446,18 +449,20 @@ def _is_one_of_each_row(op: mlir.Operation) -> bool:
     return not window and len(batching) == len(shape) - 1 and _elements(smaller) == rows
 
 
+def _contracted(op: mlir.Operation) -> int:
+    """How many products each element of the result of a ``dot`` or ``dot_general`` adds up."""
+    left = _shape(op.operands[0])
+    if op.name == "stablehlo.dot":
+        return left[-1]
+    numbers = stablehlo.DotDimensionNumbers(op.attributes["dot_dimension_numbers"])
+    return prod(left[dim] for dim in numbers.lhs_contracting_dimensions)
+
+
 def _matmul_flops(op: mlir.Operation) -> float:
     """Two for each multiply-add."""
-    left, right = (_shape(operand) for operand in op.operands)
     if op.name != "stablehlo.convolution":
-        contracted = (
-            stablehlo.DotDimensionNumbers(
-                op.attributes["dot_dimension_numbers"]
-            ).lhs_contracting_dimensions
-            if op.name == "stablehlo.dot_general"
-            else [len(left) - 1]
-        )
-        return 2.0 * _elements(op.results[0]) * prod(left[dim] for dim in contracted)
+        return 2.0 * _elements(op.results[0]) * _contracted(op)
+    right = _shape(op.operands[1])
     numbers = stablehlo.ConvDimensionNumbers(op.attributes["dimension_numbers"])
     # Input channels of the kernel are those of one group.
     products = prod(right) // max(1, right[numbers.kernel_output_feature_dimension])
