@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from autoshard.exporter.form import Form
 from autoshard.exporter.steps import reshard_steps
 from autoshard.ir import mlir
 from autoshard.planned.module import Placement
 from autoshard.sharding.padding import padded_shape
-from autoshard.sharding.sharding import Sharding
+from autoshard.sharding.sharding import AxisRef, Sharding
 
 
 class Constraints:
@@ -47,6 +49,23 @@ class Constraints:
         for step in self._steps(source, target, value.type):
             value = self._form.constraint(value, step, where, why)
         return value
+
+    def added_up(
+        self,
+        value: mlir.Value,
+        computed: Placement | None,
+        scattered: Collection[AxisRef],
+        where: mlir.InsertionPoint,
+        why: mlir.Location,
+    ) -> mlir.Value:
+        """A sum, held whole along the axes over which it is scattered afterwards."""
+        if computed is None or not scattered:
+            return value
+        dims = (
+            tuple(axis for axis in dim if axis not in scattered) for dim in computed.sharding.dims
+        )
+        whole = Sharding(computed.sharding.mesh, tuple(dims))
+        return self.held(value, self._placement(whole), where, why)
 
     def placed(
         self,

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from autoshard.exporter.copies import Copies
 from autoshard.ir import mlir, stablehlo
-from autoshard.planned.module import Placement
+from autoshard.planned.module import Placement, PlannedOp
+from autoshard.sharding.sharding import AxisRef
 
 _DOT = "stablehlo.dot_general"
 _MATMULS = frozenset({_DOT, "stablehlo.convolution"})
@@ -39,21 +40,53 @@ def is_contracted_in_a_batch(op: mlir.Operation) -> bool:
     return bool(numbers.lhs_batching_dimensions) and list(contracted) == [last]
 
 
+def scattered_axes(planned: PlannedOp) -> frozenset[AxisRef]:
+    """Axes that cut batch dims of a matmul's result and not those of its operands: parts of a sum
+    are added up over them, and scattered.
+
+    XLA's partitioner adds them up, gathers the whole result, and slices it. Where a constraint says
+    first how the sum lies, it adds up and slices alone, of which compilers make a reduce-scatter.
+
+    Example:
+        ``[{dp}, {tp}, {}], [{dp}, {tp}, {}] -> [{dp, tp}, {}, {}]``, contracted along ``tp``.
+    """
+    op, (computed,) = planned.op, planned.computed[:1]
+    if op.name != _DOT or computed is None:
+        return frozenset()
+    numbers = stablehlo.DotDimensionNumbers(op.attributes["dot_dimension_numbers"])
+    found: set[AxisRef] = set()
+    batching = zip(numbers.lhs_batching_dimensions, numbers.rhs_batching_dimensions, strict=True)
+    for dim, in_operands in enumerate(batching):
+        for operand, place in zip(planned.operands, in_operands, strict=True):
+            if operand is not None:
+                cut = operand.sharding.dims[place]
+                found.update(axis for axis in computed.sharding.dims[dim] if axis not in cut)
+    return frozenset(found)
+
+
 class JoinedViews:
     """Results of matmuls, and of views of them, that the constraint behind their reader places."""
 
     def __init__(self, copies: Copies) -> None:
         self._copies = copies
-        self._joined: set[mlir.Value] = set()
+        self._joined: dict[mlir.Value, frozenset[AxisRef]] = {}
+        """With the axes over which they are scattered."""
+
+    def scattered(self, planned: PlannedOp) -> frozenset[AxisRef]:
+        """The axes over which the result of a matmul, or of a view of one, is scattered."""
+        if planned.op.name in _VIEWS:
+            return self._joined.get(planned.op.operands[0], frozenset())
+        return scattered_axes(planned)
 
     def take(
         self,
-        op: mlir.Operation,
+        planned: PlannedOp,
         result: mlir.Value,
         computed: Placement | None,
         final: Placement | None,
     ) -> bool:
         """Whether ``result`` is one: then what reads it may be one, too."""
+        op = planned.op
         if op.name not in _MATMULS and not (op.name in _VIEWS and op.operands[0] in self._joined):
             return False
         wish = self._copies.only_wish(result)
@@ -64,5 +97,5 @@ class JoinedViews:
             and wish.wanted is computed is final
         )
         if is_joined:
-            self._joined.add(result)
+            self._joined[result] = self.scattered(planned)
         return is_joined

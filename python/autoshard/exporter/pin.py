@@ -177,8 +177,11 @@ class _Pinner:
             if repeats and computed is not None:
                 value = self.constraints.behind_barrier(result, computed, where, op.location)
                 value = self.constraints.moved(value, computed, final, where, op.location)
-            elif not self.joined.take(op, result, computed, final):
-                value = self.constraints.placed(result, computed, final, where, op.location)
+            elif not self.joined.take(planned, result, computed, final):
+                value = self.constraints.added_up(
+                    value, computed, self.joined.scattered(planned), where, op.location
+                )
+                value = self.constraints.placed(value, computed, final, where, op.location)
             self.copies.become(result, value, final)
 
     def _on_blocks(self, planned: PlannedOp, on_blocks: BlockOp) -> None:
