@@ -47,24 +47,22 @@ void bind_cost(nb::module_& module) {
   module.def(
       "reshard",
       [](const Sizes& shape, std::int64_t element_bits, const Dims& from, const Dims& to,
-         AxisMask partial, const Sizes& axis_sizes, bool may_scatter) {
+         AxisMask partial, const Sizes& axis_sizes) {
         return reshard({shape, element_bits}, sharding_of(from), sharding_of(to), partial,
-                       Mesh{axis_sizes}, may_scatter);
+                       Mesh{axis_sizes});
       },
       "shape"_a, "element_bits"_a, "from_dims"_a, "to_dims"_a, "partial_axes"_a,
-      "axis_sizes"_a, "may_scatter"_a = true,
-      "What it takes to go from one sharding to another.");
+      "axis_sizes"_a, "What it takes to go from one sharding to another.");
 
   module.def(
       "reshard_steps",
       [](const Sizes& shape, std::int64_t element_bits, const Dims& from, const Dims& to,
-         AxisMask partial, const Sizes& axis_sizes, bool may_scatter, bool all_to_all) {
+         AxisMask partial, const Sizes& axis_sizes, bool all_to_all) {
         return reshard_steps({shape, element_bits}, sharding_of(from), sharding_of(to),
-                             partial, Mesh{axis_sizes, all_to_all}, may_scatter);
+                             partial, Mesh{axis_sizes, all_to_all});
       },
       "shape"_a, "element_bits"_a, "from_dims"_a, "to_dims"_a, "partial_axes"_a,
-      "axis_sizes"_a, "may_scatter"_a = true, "all_to_all"_a = true,
-      "Its collectives in order.");
+      "axis_sizes"_a, "all_to_all"_a = true, "Its collectives in order.");
 
   module.def(
       "reshard_path",
@@ -95,14 +93,13 @@ void bind_cost(nb::module_& module) {
   module.def(
       "reshard_seconds",
       [](const Sizes& shape, std::int64_t element_bits, const Dims& from, const Dims& to,
-         AxisMask partial, const Cluster& cluster, const Sizes& axis_sizes, bool may_scatter) {
+         AxisMask partial, const Cluster& cluster, const Sizes& axis_sizes) {
         const Mesh mesh = checked_mesh(axis_sizes, cluster);
         return reshard_seconds({shape, element_bits}, sharding_of(from), sharding_of(to),
-                               partial, mesh, cluster, may_scatter);
+                               partial, mesh, cluster);
       },
       "shape"_a, "element_bits"_a, "from_dims"_a, "to_dims"_a, "partial_axes"_a, "cluster"_a,
-      "axis_sizes"_a, "may_scatter"_a = true,
-      "Seconds of those collectives, one after the other.");
+      "axis_sizes"_a, "Seconds of those collectives, one after the other.");
 
   module.def(
       "collective_seconds",

@@ -53,9 +53,9 @@ void reduce(const TensorType& type, const Sharding& from, const Sharding& to, Ax
 /// The partial sums of a reshard. True if that is all of it.
 template <typename Take>
 bool reduce_first(const TensorType& type, const Sharding& from, const Sharding& to,
-                  AxisMask partial, const Mesh& mesh, bool may_scatter, const Take& take) {
+                  AxisMask partial, const Mesh& mesh, const Take& take) {
   if (partial == 0) return from == to;
-  if (may_scatter && is_scattered(from, to, partial)) {
+  if (is_scattered(from, to, partial)) {
     reduce(type, from, to, partial, mesh, take);
     return true;
   }
@@ -112,9 +112,9 @@ void add_transposed(const TensorType& type, const Sharding& from, const Sharding
 }  // namespace
 
 Reshard reshard(const TensorType& type, const Sharding& from, const Sharding& to,
-                AxisMask partial, const Mesh& mesh, bool may_scatter) {
+                AxisMask partial, const Mesh& mesh) {
   Reshard result;
-  if (reduce_first(type, from, to, partial, mesh, may_scatter, [&result](const Step& step) {
+  if (reduce_first(type, from, to, partial, mesh, [&result](const Step& step) {
         result.bytes += step.sent_bytes();
         ++result.collectives;
       })) {
@@ -127,10 +127,9 @@ Reshard reshard(const TensorType& type, const Sharding& from, const Sharding& to
 }
 
 std::vector<Step> reshard_steps(const TensorType& type, const Sharding& from,
-                                const Sharding& to, AxisMask partial, const Mesh& mesh,
-                                bool may_scatter) {
+                                const Sharding& to, AxisMask partial, const Mesh& mesh) {
   std::vector<Step> steps;
-  const bool is_all = reduce_first(type, from, to, partial, mesh, may_scatter,
+  const bool is_all = reduce_first(type, from, to, partial, mesh,
                                    [&steps](const Step& step) { steps.push_back(step); });
   if (!is_all) {
     std::vector<Step> rest = steps_of_cheapest_path(type.dims, from, to, mesh, type.bytes());
@@ -145,10 +144,9 @@ std::vector<Step> reshard_steps(const TensorType& type, const Sharding& from,
 }
 
 double reshard_seconds(const TensorType& type, const Sharding& from, const Sharding& to,
-                       AxisMask partial, const Mesh& mesh, const Cluster& cluster,
-                       bool may_scatter) {
+                       AxisMask partial, const Mesh& mesh, const Cluster& cluster) {
   double total = 0;
-  for (const Step& step : reshard_steps(type, from, to, partial, mesh, may_scatter)) {
+  for (const Step& step : reshard_steps(type, from, to, partial, mesh)) {
     total += seconds(step, cluster, mesh);
   }
   return total;

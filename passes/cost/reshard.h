@@ -16,10 +16,9 @@ struct Reshard {
   int collectives = 0;
 };
 
-/// Partial sums are reduced first: straight into `to` where `to` only cuts further than `from`
-/// and `may_scatter` is set, else in place. The rest goes by `cheapest_path`
-/// (cost/reshard_path.h). n is the number of devices of a step, s the bytes a device holds
-/// before it:
+/// Partial sums are reduced first: straight into `to` where `to` only cuts further than
+/// `from`, else in place. The rest goes by `cheapest_path` (cost/reshard_path.h). n is the
+/// number of devices of a step, s the bytes a device holds before it:
 ///
 ///   slice            0                  axes that only `to` has
 ///   reduce-scatter   (n-1)/n * s        partial axes that cut a dim of `to`
@@ -35,7 +34,7 @@ struct Reshard {
 /// all, 16 KiB held, 16 KiB sent, one all-gather. A partial sum over axis 1 to replicated,
 /// nothing cut: 2 * 3/4 * 32 KiB = 48 KiB, one all-reduce.
 Reshard reshard(const TensorType& type, const Sharding& from, const Sharding& to,
-                AxisMask partial, const Mesh& mesh, bool may_scatter = true);
+                AxisMask partial, const Mesh& mesh);
 
 /// The collectives of that reshard, in their order; their `sent_bytes` sum up to its
 /// bytes.
@@ -43,13 +42,11 @@ Reshard reshard(const TensorType& type, const Sharding& from, const Sharding& to
 /// Example: as above, rows on axis 0 of (2, 4) to replicated: all_gather, axes {0}, 2
 /// participants, 16 KiB held.
 std::vector<Step> reshard_steps(const TensorType& type, const Sharding& from,
-                                const Sharding& to, AxisMask partial, const Mesh& mesh,
-                                bool may_scatter = true);
+                                const Sharding& to, AxisMask partial, const Mesh& mesh);
 
 /// Seconds of those collectives, one after the other.
 double reshard_seconds(const TensorType& type, const Sharding& from, const Sharding& to,
-                       AxisMask partial, const Mesh& mesh, const Cluster& cluster,
-                       bool may_scatter = true);
+                       AxisMask partial, const Mesh& mesh, const Cluster& cluster);
 
 /// Bytes that stand for the latency of one collective, so that of two plans that move the
 /// same bytes the one with fewer collectives is cheaper.

@@ -22,9 +22,9 @@ class Costs {
   virtual ~Costs() = default;
   /// Once, to go from one sharding to another; see cost/reshard.h.
   virtual double reshard(const TensorType& type, const Sharding& from, const Sharding& to,
-                         AxisMask partial, bool may_scatter) const = 0;
+                         AxisMask partial) const = 0;
   /// Part of it that is not taken since `together` such run as one.
-  virtual double shared(const TensorType&, const Sharding&, const Sharding&, AxisMask, bool,
+  virtual double shared(const TensorType&, const Sharding&, const Sharding&, AxisMask,
                         std::int32_t) const {
     return 0;
   }

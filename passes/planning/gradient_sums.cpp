@@ -50,8 +50,7 @@ std::vector<Sent> sent_by_classes(const ProgramOnMesh& on, const Assignment& ass
       continue;
     }
     const AxisMask partial = partial_axes(rule, axes);
-    std::vector<Step> steps =
-        reshard_steps(type, used, held, partial, on.mesh, may_scatter(rule, axes, on.mesh));
+    std::vector<Step> steps = reshard_steps(type, used, held, partial, on.mesh);
     sent.seconds += seconds_of(steps, on.cluster, on.mesh);
     if (rule.work != Work::matmul || partial == 0 || steps.empty() ||
         !may_wait(on, assignment, use.op, steps[0])) {

@@ -30,9 +30,9 @@ std::int32_t shared(std::unordered_map<std::uint64_t, std::int32_t>& made, std::
   return found;
 }
 
-std::uint64_t move_id(std::int32_t from, std::int32_t to, AxisMask partial, bool scatters) {
-  return (static_cast<std::uint64_t>(from) << 40) | (static_cast<std::uint64_t>(to) << 17) |
-         (static_cast<std::uint64_t>(scatters) << 16) | partial;
+std::uint64_t move_id(std::int32_t from, std::int32_t to, AxisMask partial) {
+  return (static_cast<std::uint64_t>(from) << 40) | (static_cast<std::uint64_t>(to) << 16) |
+         partial;
 }
 
 }  // namespace
@@ -81,30 +81,29 @@ double OptionStore::new_cost_between(std::int32_t type, std::int32_t from, std::
     known.stride = stride;
   }
   double& cost = known.costs[static_cast<std::size_t>(from) * known.stride + to];
-  cost = costs_.reshard(program_.types[type], known.list[from], known.list[to], 0, true);
+  cost = costs_.reshard(program_.types[type], known.list[from], known.list[to], 0);
   return cost;
 }
 
 double OptionStore::new_shared_cost(std::int32_t type, std::int32_t from, std::int32_t to,
-                                    AxisMask partial, bool scatters, std::int32_t together) {
+                                    AxisMask partial, std::int32_t together) {
   Shardings& known = shardings_[type];
   auto [entry, is_new] =
-      known.shared_costs[together].try_emplace(move_id(from, to, partial, scatters), 0.0);
+      known.shared_costs[together].try_emplace(move_id(from, to, partial), 0.0);
   if (is_new) {
     entry->second = costs_.shared(program_.types[type], known.list[from], known.list[to],
-                                  partial, scatters, together);
+                                  partial, together);
   }
   return entry->second;
 }
 
 double OptionStore::partial_cost_between(std::int32_t type, std::int32_t from, std::int32_t to,
-                                         AxisMask partial, bool scatters) {
+                                         AxisMask partial) {
   Shardings& known = shardings_[type];
-  auto [entry, is_new] =
-      known.partial_costs.try_emplace(move_id(from, to, partial, scatters), 0.0);
+  auto [entry, is_new] = known.partial_costs.try_emplace(move_id(from, to, partial), 0.0);
   if (is_new) {
-    entry->second = costs_.reshard(program_.types[type], known.list[from], known.list[to],
-                                   partial, scatters);
+    entry->second =
+        costs_.reshard(program_.types[type], known.list[from], known.list[to], partial);
   }
   return entry->second;
 }
@@ -163,7 +162,6 @@ OptionStore::OpOptions OptionStore::options_from(std::int32_t signature, FactorA
   }
   made.strategies.reserve(all.size());
   made.partial.reserve(all.size());
-  made.scatters.reserve(all.size());
   made.costs.reserve(all.size());
   for (const FactorAxes& axes : all) {
     made.strategies.push_back(intern_strategy(signature, axes));
@@ -175,7 +173,6 @@ OptionStore::OpOptions OptionStore::options_from(std::int32_t signature, FactorA
     for (std::size_t k = 0; k < rule.results.size(); ++k)
       add(rule.results[k], made.results[k]);
     made.partial.push_back(partial_axes(rule, axes));
-    made.scatters.push_back(may_scatter(rule, axes, mesh_));
     made.costs.push_back(costs_.op(classes_.signatures[signature], start, axes));
   }
   return made;
@@ -204,7 +201,7 @@ double OptionStore::flow_cost(std::int32_t type, std::int32_t from, std::int32_t
                               std::int32_t to, std::int32_t together) {
   // Both ends have one shape; the element type may differ only in its name.
   const std::int32_t target = type == other ? to : intern(type, shardings_[other].list[to]);
-  return cost_between(type, from, target) - shared_cost(type, from, target, 0, true, together);
+  return cost_between(type, from, target) - shared_cost(type, from, target, 0, together);
 }
 
 double OptionStore::copied_bytes(std::int32_t type, std::int32_t from, std::int32_t to) const {

@@ -35,7 +35,6 @@ class OptionStore {
     /// Indices into the type's shardings, one a tensor and option.
     std::vector<std::vector<std::int32_t>> operands, results;
     std::vector<AxisMask> partial;
-    std::vector<char> scatters;
     /// One run.
     std::vector<double> costs;
   };
@@ -70,10 +69,8 @@ class OptionStore {
     const auto [type, together] = kind_of(use.sharding_class);
     if (use.is_result) {
       const std::int32_t made = op.results[use.position][option];
-      const bool scatters = op.scatters[option] != 0;
-      const double moved =
-          cost_between(type, made, sharding, op.partial[option], scatters) -
-          shared_cost(type, made, sharding, op.partial[option], scatters, together);
+      const double moved = cost_between(type, made, sharding, op.partial[option]) -
+                           shared_cost(type, made, sharding, op.partial[option], together);
       if (op.partial[option] == 0) return moved;
       const double reduced = moved + scattering(use, op.strategies[option], made, sharding);
       const bool once = use.sum >= 0 && is_once(use.sum, op, option);
@@ -82,7 +79,7 @@ class OptionStore {
     const std::int32_t wanted = op.operands[use.position][option];
     if (use.is_kept) return sharding == wanted ? 0.0 : not_allowed;
     return cost_between(type, sharding, wanted) -
-           shared_cost(type, sharding, wanted, 0, true, together);
+           shared_cost(type, sharding, wanted, 0, together);
   }
   /// Once, from a sharding of `type` to one of `other`: both have one shape. `together` such
   /// run as one.
@@ -134,10 +131,10 @@ class OptionStore {
     }
     return new_cost_between(type, from, to);
   }
-  double cost_between(std::int32_t type, std::int32_t from, std::int32_t to, AxisMask partial,
-                      bool scatters) {
+  double cost_between(std::int32_t type, std::int32_t from, std::int32_t to,
+                      AxisMask partial) {
     return partial == 0 ? cost_between(type, from, to)
-                        : partial_cost_between(type, from, to, partial, scatters);
+                        : partial_cost_between(type, from, to, partial);
   }
   std::pair<std::int32_t, std::int32_t> kind_of(std::int32_t sharding_class) const {
     const ShardingClass& of = classes_.values[sharding_class];
@@ -145,15 +142,15 @@ class OptionStore {
   }
   /// What of `cost_between` is not taken.
   double shared_cost(std::int32_t type, std::int32_t from, std::int32_t to, AxisMask partial,
-                     bool scatters, std::int32_t together) {
+                     std::int32_t together) {
     if (together == 1 || (partial == 0 && from == to)) return 0;
-    return new_shared_cost(type, from, to, partial, scatters, together);
+    return new_shared_cost(type, from, to, partial, together);
   }
   double new_shared_cost(std::int32_t type, std::int32_t from, std::int32_t to,
-                         AxisMask partial, bool scatters, std::int32_t together);
+                         AxisMask partial, std::int32_t together);
   double new_cost_between(std::int32_t type, std::int32_t from, std::int32_t to);
   double partial_cost_between(std::int32_t type, std::int32_t from, std::int32_t to,
-                              AxisMask partial, bool scatters);
+                              AxisMask partial);
   double scattering(const Use& use, std::int32_t strategy, std::int32_t made,
                     std::int32_t held);
   bool is_once(std::int32_t sum, const OpOptions& op, std::int32_t option);

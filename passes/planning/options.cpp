@@ -175,7 +175,7 @@ Sharding project(const RuleTensor& tensor, const FactorAxes& axes) {
   return sharding;
 }
 
-bool may_scatter(const Rule& rule, const FactorAxes& axes, const Mesh& mesh) {
+bool is_made_scattered(const Rule& rule, const FactorAxes& axes, const Mesh& mesh) {
   if (adds_one_of_each_device(rule, axes, mesh)) return true;
   for (std::size_t f = 0; f < axes.size(); ++f) {
     if (rule.factors[f].kind != FactorKind::reduction || axes[f].empty()) continue;

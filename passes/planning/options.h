@@ -47,12 +47,13 @@ std::vector<FactorAxes> extensions(const Rule& rule, const std::vector<TensorTyp
 /// The sharding of `tensor` when the factors are cut as `axes`.
 Sharding project(const RuleTensor& tensor, const FactorAxes& axes);
 
-/// Whether partitioners reduce the partial sums of an op straight into a result that is cut
-/// further. They do where every reduction factor that is cut is in two operands or more, as in
-/// dot_general: where it is in one, as in gather, they would rather cut the other factors and
-/// reshard the operand, so such sums are planned to be reduced in place. A plain sum of one
-/// element a device (`adds_one_of_each_device`) is the collective alone, and scattered, too.
-bool may_scatter(const Rule& rule, const FactorAxes& axes, const Mesh& mesh);
+/// Whether an op whose partial sums are scattered is said to make the part that a device
+/// keeps. Partitioners understand that where every reduction factor that is cut is in two
+/// operands or more, as in dot_general: where it is in one, as in gather, they would rather
+/// cut the other factors and reshard the operand. There the sum is said to be made, and cut
+/// behind the op; compilers make a reduce-scatter of both. A plain sum of one element a device
+/// (`adds_one_of_each_device`) is the collective alone.
+bool is_made_scattered(const Rule& rule, const FactorAxes& axes, const Mesh& mesh);
 
 /// What a device exchanges with its neighbours where a factor with a halo is cut.
 struct Halo {

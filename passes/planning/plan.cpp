@@ -73,9 +73,9 @@ struct Wish {
 Sharding cheapest_copy(const TensorType& type, const Sharding& held, double copy_trips,
                        const std::vector<Wish>& wishes, const Costs& costs) {
   const auto cost = [&](const Sharding& copy) {
-    double total = copy_trips * costs.reshard(type, held, copy, 0, true);
+    double total = copy_trips * costs.reshard(type, held, copy, 0);
     for (const Wish& wish : wishes) {
-      total += wish.trips * costs.reshard(type, copy, wish.sharding, 0, true);
+      total += wish.trips * costs.reshard(type, copy, wish.sharding, 0);
     }
     return total;
   };
@@ -134,13 +134,13 @@ std::vector<PlannedReshard> reshards_of(const Program& program, const Plan& plan
   std::unordered_set<std::string> copies;
   const auto add = [&](Place place, std::size_t index, std::size_t position,
                        std::int32_t value, const Sharding& from, const Sharding& to,
-                       AxisMask partial, double trips, bool scatters = true) {
+                       AxisMask partial, double trips) {
     if (from == to && partial == 0) return;
-    found.push_back({place, static_cast<std::int32_t>(index),
-                     static_cast<std::int32_t>(position), value, from, to, partial,
-                     reshard(program.types[program.values[value].type], from, to, partial,
-                             program.mesh, scatters),
-                     trips});
+    found.push_back(
+        {place, static_cast<std::int32_t>(index), static_cast<std::int32_t>(position), value,
+         from, to, partial,
+         reshard(program.types[program.values[value].type], from, to, partial, program.mesh),
+         trips});
   };
   for (std::size_t i = 0; i < program.ops.size(); ++i) {
     const Op& op = program.ops[i];
@@ -158,7 +158,7 @@ std::vector<PlannedReshard> reshards_of(const Program& program, const Plan& plan
       const std::int32_t v = op.results[k];
       if (v != no_value) {
         add(Place::result, i, k, v, project(rule.results[k], plan.ops[i]), plan.values[v],
-            partial, op.trips, may_scatter(rule, plan.ops[i], program.mesh));
+            partial, op.trips);
       } else if (partial != 0) {
         found.push_back({Place::result,
                          static_cast<std::int32_t>(i),
@@ -211,7 +211,8 @@ Sharding result_of(const Program& program, const Plan& plan, std::size_t op,
   const Sharding natural = project(rule.results[result], plan.ops[op]);
   const std::int32_t value = program.ops[op].results[result];
   const AxisMask partial = partial_axes(rule, plan.ops[op]);
-  if (value == no_value || partial == 0 || !may_scatter(rule, plan.ops[op], program.mesh))
+  if (value == no_value || partial == 0 ||
+      !is_made_scattered(rule, plan.ops[op], program.mesh))
     return natural;
   const Sharding& target = plan.values[value];
   return is_scattered(natural, target, partial) ? target : natural;

@@ -69,8 +69,7 @@ class CostSum {
   }
 
   void add(PlannedReshard move, std::vector<Step> steps, std::int32_t together = 1);
-  void reshard(const Spot& spot, const Sharding& from, const Sharding& to, AxisMask partial,
-               bool scatters);
+  void reshard(const Spot& spot, const Sharding& from, const Sharding& to, AxisMask partial);
   void add_copies();
   void add_compute(std::size_t i);
   void add_operands(std::size_t i);
@@ -114,14 +113,14 @@ void CostSum::add(PlannedReshard move, std::vector<Step> steps, std::int32_t tog
 }
 
 void CostSum::reshard(const Spot& spot, const Sharding& from, const Sharding& to,
-                      AxisMask partial, bool scatters) {
+                      AxisMask partial) {
   if (from == to && partial == 0) return;
   const TensorType& type = on_.program.types[on_.program.values[spot.value].type];
   const std::int32_t sharding_class = on_.classes.class_of_value[spot.value];
   const std::int32_t together =
       sharding_class < 0 ? 1 : on_.classes.values[sharding_class].together;
-  add(move_at(spot, from, to, partial),
-      reshard_steps(type, from, to, partial, on_.mesh, scatters), together);
+  add(move_at(spot, from, to, partial), reshard_steps(type, from, to, partial, on_.mesh),
+      together);
 }
 
 void CostSum::add_copies() {
@@ -134,7 +133,7 @@ void CostSum::add_copies() {
     const Op& op = on_.program.ops[copy.first_reader];
     while (op.operands[position] != copy.value) ++position;
     const auto reader = static_cast<std::size_t>(copy.first_reader);
-    reshard({Place::operand, reader, position, copy.value, copy.trips}, from, to, 0, true);
+    reshard({Place::operand, reader, position, copy.value, copy.trips}, from, to, 0);
     costs_.moves.back().copy = static_cast<std::int32_t>(c);
   }
 }
@@ -154,7 +153,7 @@ void CostSum::add_operands(std::size_t i) {
     if (sharding_class < 0) continue;
     reshard({Place::operand, i, k, op.operands[k], op.trips},
             assignment_.sharding(sharding_class), project(rule(i).operands[k], plan_.ops[i]),
-            0, true);
+            0);
   }
 }
 
@@ -169,8 +168,7 @@ void CostSum::add_results(std::size_t i) {
       continue;
     }
     if (on_.program.values[v].is_free) continue;
-    reshard(spot, project(rule(i).results[k], plan_.ops[i]), plan_.values[v], partial,
-            may_scatter(rule(i), plan_.ops[i], on_.mesh));
+    reshard(spot, project(rule(i).results[k], plan_.ops[i]), plan_.values[v], partial);
   }
 }
 
@@ -196,7 +194,7 @@ void CostSum::add_joins() {
       costs_.compute_seconds += join.trips * seconds;
     }
     if (program.values[join.source].is_free || program.values[join.target].is_free) continue;
-    reshard(spot, from, to, 0, true);
+    reshard(spot, from, to, 0);
     if (!begins[j] || from == to || !only_cuts(from, to)) continue;
     const double seconds = stored_slice_seconds(on_.cluster) *
                            on_.local_bytes(program.values[join.source].type, to);

@@ -21,8 +21,8 @@ class BytesCosts : public Costs {
       : program_(program), classes_(classes) {}
 
   double reshard(const TensorType& type, const Sharding& from, const Sharding& to,
-                 AxisMask partial, bool may_scatter) const override {
-    return cost(autoshard::reshard(type, from, to, partial, program_.mesh, may_scatter));
+                 AxisMask partial) const override {
+    return cost(autoshard::reshard(type, from, to, partial, program_.mesh));
   }
 
   double op(const OpSignature& signature, const FactorAxes&,

@@ -138,14 +138,14 @@ double SecondsCosts::least_reduced(const OpSignature& signature,
   const TensorType& type = on_.program.types[rule.results[0].type];
   const AxisMask partial = partial_axes(rule, axes);
   const Sharding made = project(rule.results[0], axes);
-  double least = reshard(type, made, made, partial, true);
+  double least = reshard(type, made, made, partial);
   for (std::size_t d = 0; d < made.dims.size(); ++d) {
     Sharding held = made;
     for (AxisIndex axis = 0; axis < on_.mesh.rank(); ++axis) {
       if ((partial >> axis) & 1u) held.dims[d].push_back(axis);
     }
     if (type.dims[d] % num_shards(held.dims[d], on_.mesh) != 0) continue;
-    least = std::min(least, reshard(type, made, held, partial, true));
+    least = std::min(least, reshard(type, made, held, partial));
   }
   return least;
 }
@@ -220,18 +220,17 @@ double SecondsCosts::most_untimed_cost(double memory_limit) const {
 }
 
 double SecondsCosts::reshard(const TensorType& type, const Sharding& from, const Sharding& to,
-                             AxisMask partial, bool may_scatter) const {
-  const std::vector<Step> steps =
-      reshard_steps(type, from, to, partial, on_.mesh, may_scatter);
+                             AxisMask partial) const {
+  const std::vector<Step> steps = reshard_steps(type, from, to, partial, on_.mesh);
   if (type.is_on_host && !steps.empty()) return seconds_of_the_impossible;
   return slice_seconds(steps, from, to, partial, on_.cluster) +
          (1 - on_.cluster.overlap) * seconds_of(steps, on_.cluster, on_.mesh);
 }
 
 double SecondsCosts::shared(const TensorType& type, const Sharding& from, const Sharding& to,
-                            AxisMask partial, bool may_scatter, std::int32_t together) const {
+                            AxisMask partial, std::int32_t together) const {
   double total = 0;
-  for (const Step& step : reshard_steps(type, from, to, partial, on_.mesh, may_scatter)) {
+  for (const Step& step : reshard_steps(type, from, to, partial, on_.mesh)) {
     total += shared_latency(step, together, on_.cluster, on_.mesh);
   }
   return (1 - on_.cluster.overlap) * total;
@@ -261,8 +260,7 @@ double SecondsCosts::scattering(const OpSignature& signature, const FactorAxes& 
       compute(rule, axes, signature.part, on_.program.types, on_.mesh, on_.cluster);
   double total = 0;
   for (const Step& step :
-       reshard_steps(on_.program.types[rule.results[0].type], made, held, partial, on_.mesh,
-                     may_scatter(rule, axes, on_.mesh))) {
+       reshard_steps(on_.program.types[rule.results[0].type], made, held, partial, on_.mesh)) {
     if (as_made(step, &matmul, on_.cluster, on_.mesh).second) {
       total +=
           ring_seconds(on_.program, signature, axes, made, held, step, on_.cluster, on_.mesh);

@@ -39,9 +39,9 @@ class SecondsCosts : public Costs {
   explicit SecondsCosts(const ProgramOnMesh& on);
 
   double reshard(const TensorType& type, const Sharding& from, const Sharding& to,
-                 AxisMask partial, bool may_scatter) const override;
+                 AxisMask partial) const override;
   double shared(const TensorType& type, const Sharding& from, const Sharding& to,
-                AxisMask partial, bool may_scatter, std::int32_t together) const override;
+                AxisMask partial, std::int32_t together) const override;
   double op(const OpSignature& signature, const FactorAxes& base,
             const FactorAxes& axes) const override;
   double scattering(const OpSignature& signature, const FactorAxes& axes, const Sharding& made,

@@ -264,8 +264,8 @@ class SymbolicCosts : public Costs {
   /// Levels of other axes cost nothing. Costs that were asked for before do not change.
   void set_known(AxisMask known) { known_ = known; }
 
-  double reshard(const TensorType& type, const Sharding& from, const Sharding& to, AxisMask,
-                 bool) const override {
+  double reshard(const TensorType& type, const Sharding& from, const Sharding& to,
+                 AxisMask) const override {
     return symbolic_reshard(type.dims, from, to, program_.mesh, known_);
   }
 

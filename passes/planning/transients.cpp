@@ -61,8 +61,7 @@ void add_sums(const ProgramOnMesh& on, const Use& use, const FactorAxes& axes,
     matmul = compute(rule, axes, signature.part, on.program.types, on.mesh, on.cluster);
   }
   const TensorType& type = on.program.types[on.classes.values[use.sharding_class].type];
-  for (const Step& step :
-       reshard_steps(type, used, held, partial, on.mesh, may_scatter(rule, axes, on.mesh))) {
+  for (const Step& step : reshard_steps(type, used, held, partial, on.mesh)) {
     if (as_made(step, matmul ? &*matmul : nullptr, on.cluster, on.mesh).second)
       of_op.is_in_ring = true;
   }

@@ -1164,10 +1164,10 @@ class Compute:
     @property
     def seconds(self) -> float: ...
 
-def reshard(shape: Sequence[int], element_bits: int, from_dims: Sequence[Sequence[int]], to_dims: Sequence[Sequence[int]], partial_axes: int, axis_sizes: Sequence[int], may_scatter: bool = True) -> Reshard:
+def reshard(shape: Sequence[int], element_bits: int, from_dims: Sequence[Sequence[int]], to_dims: Sequence[Sequence[int]], partial_axes: int, axis_sizes: Sequence[int]) -> Reshard:
     """What it takes to go from one sharding to another."""
 
-def reshard_steps(shape: Sequence[int], element_bits: int, from_dims: Sequence[Sequence[int]], to_dims: Sequence[Sequence[int]], partial_axes: int, axis_sizes: Sequence[int], may_scatter: bool = True, all_to_all: bool = True) -> list[Step]:
+def reshard_steps(shape: Sequence[int], element_bits: int, from_dims: Sequence[Sequence[int]], to_dims: Sequence[Sequence[int]], partial_axes: int, axis_sizes: Sequence[int], all_to_all: bool = True) -> list[Step]:
     """Its collectives in order."""
 
 def reshard_path(shape: Sequence[int], from_dims: Sequence[Sequence[int]], to_dims: Sequence[Sequence[int]], axis_sizes: Sequence[int], all_to_all: bool = True) -> list[list[list[int]]]:
@@ -1178,7 +1178,7 @@ def reshard_path(shape: Sequence[int], from_dims: Sequence[Sequence[int]], to_di
 def reshard_steps_in_order(shape: Sequence[int], element_bits: int, from_dims: Sequence[Sequence[int]], to_dims: Sequence[Sequence[int]], axis_sizes: Sequence[int], all_to_all: bool = True) -> list[Step]:
     """The same by rules instead of a search, for tests."""
 
-def reshard_seconds(shape: Sequence[int], element_bits: int, from_dims: Sequence[Sequence[int]], to_dims: Sequence[Sequence[int]], partial_axes: int, cluster: Cluster, axis_sizes: Sequence[int], may_scatter: bool = True) -> float:
+def reshard_seconds(shape: Sequence[int], element_bits: int, from_dims: Sequence[Sequence[int]], to_dims: Sequence[Sequence[int]], partial_axes: int, cluster: Cluster, axis_sizes: Sequence[int]) -> float:
     """Seconds of those collectives, one after the other."""
 
 def collective_seconds(step: Step, cluster: Cluster, axis_sizes: Sequence[int]) -> float:

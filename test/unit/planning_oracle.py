@@ -185,11 +185,8 @@ def reshard_cost(
     after: Dims,
     partial: Axes,
     mesh: tuple[int, ...],
-    scatters: bool = True,
 ) -> float:
-    made = _core.reshard(
-        shape, 32, before, after, sum(1 << axis for axis in partial), mesh, scatters
-    )
+    made = _core.reshard(shape, 32, before, after, sum(1 << axis for axis in partial), mesh)
     return made.bytes + COLLECTIVE * made.collectives
 
 
@@ -212,15 +209,6 @@ def own_cost(rule: Rule, cuts: Dims, mesh: tuple[int, ...]) -> float:
                 local = local_bytes(rule.shape(tensor), project(tensor, cuts), mesh)
                 cost += share * local + COLLECTIVE
     return cost
-
-
-def may_scatter(rule: Rule, cuts: Dims | None = None) -> bool:
-    """Sums over a factor of one operand are reduced in place; ``cuts`` None: whatever is cut."""
-    return all(
-        sum(dim.count(f) for tensor in rule.operands for dim in tensor) >= 2
-        for f, (_, kind, _) in enumerate(rule.factors)
-        if kind == REDUCTION and (cuts is None or cuts[f])
-    )
 
 
 @dataclass(frozen=True)
@@ -280,11 +268,10 @@ def op_cost(
         if kind == REDUCTION
         for axis in axes
     )
-    scatters = may_scatter(rule, cuts)
     for tensor, value in zip(rule.results, op.results, strict=True):
         if value not in program.free:
             made, shape = project(tensor, cuts), program.shapes[value]
-            cost += reshard_cost(shape, made, values[value], partial, mesh, scatters)
+            cost += reshard_cost(shape, made, values[value], partial, mesh)
     return op.trips * cost
 
 

@@ -21,7 +21,6 @@ from planning_oracle import (
     elementwise,
     least_cost,
     matmul,
-    may_scatter,
     plan_cost,
     shardings,
 )
@@ -166,9 +165,7 @@ def test_resharded_bytes_are_the_sum_of_what_is_listed(program: Program) -> None
     plan = propagate(program)
     total = 0.0
     moves = plan.reshards
-    for place, index, value, before, after, partial, sent, collectives, trips in zip(
-        moves.place,
-        moves.index,
+    for value, before, after, partial, sent, collectives, trips in zip(
         moves.value,
         moves.from_sharding,
         moves.to_sharding,
@@ -178,7 +175,6 @@ def test_resharded_bytes_are_the_sum_of_what_is_listed(program: Program) -> None
         moves.trips,
         strict=True,
     ):
-        is_result = place is _core.Place.RESULT
         expected = _core.reshard(
             program.shapes[value],
             32,
@@ -186,7 +182,6 @@ def test_resharded_bytes_are_the_sum_of_what_is_listed(program: Program) -> None
             plan.shardings[after],
             partial,
             program.mesh,
-            not is_result or may_scatter(program.ops[index].rule),
         )
         assert (sent, collectives) == (expected.bytes, expected.collectives)
         total += sent * trips
