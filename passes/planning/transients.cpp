@@ -338,7 +338,7 @@ std::vector<Transient> transients_of(const ProgramOnMesh& on, const Assignment& 
       result.push_back({{point, point + 1}, scratch_bytes(on, assignment, i)});
     }
     if (of_op.gathered > 0) {
-      result.push_back({{sent_from(point), point + 1}, of_op.gathered});
+      result.push_back({{sent_from(point), on.memory.end_of_op(op, point)}, of_op.gathered});
     }
   }
   for (const Body& body : on.program.bodies) {

@@ -97,6 +97,32 @@ def test_a_gathered_value_is_stored_though_its_readers_could_compute_it() -> Non
     assert found.peak_bytes_per_device == pytest.approx(expected)
 
 
+REPEATED = """
+sdy.mesh @mesh = <["x"=8]>
+func.func public @main(%v: tensor<ROWSx64xf32> CUT, %p: tensor<ROWSx64x32xf32> COLUMNS)
+    -> (tensor<ROWSx64x32xf32> COLUMNS) {
+  %b = stablehlo.broadcast_in_dim %v, dims = [0, 1]
+      : (tensor<ROWSx64xf32>) -> tensor<ROWSx64x32xf32>
+  %y = stablehlo.multiply %b, %p : tensor<ROWSx64x32xf32>
+  %s = "stablehlo.sort"(%y) ({
+    ^bb0(%one: tensor<f32>, %other: tensor<f32>):
+      %less = stablehlo.compare LT, %one, %other : (tensor<f32>, tensor<f32>) -> tensor<i1>
+      stablehlo.return %less : tensor<i1>
+  }) {dimension = 0 : i64} : (tensor<ROWSx64x32xf32>) -> tensor<ROWSx64x32xf32>
+  %z = stablehlo.multiply FACTOR, %s : tensor<ROWSx64x32xf32>
+  return %z : tensor<ROWSx64x32xf32>
+}
+""".replace("COLUMNS", '{sdy.sharding = #sdy.sharding<@mesh, [{}, {}, {"x"}]>}')
+"""What is repeated is in no memory: the kernels before and behind the sort repeat it."""
+
+
+def test_what_is_gathered_for_several_kernels_is_there_until_the_last() -> None:
+    twice, once = (
+        planned(REPEATED.replace("FACTOR", factor)).peak_bytes_per_device for factor in ("%b", "%s")
+    )
+    assert twice - once == pytest.approx(8192 * 64 * 4)
+
+
 UPDATED = """
 sdy.mesh @mesh = <["x"=8]>
 func.func public @main(
