@@ -14,6 +14,7 @@
 #include "model/products.h"
 #include "planning/collective_matmul.h"
 #include "planning/delayed_reduction.h"
+#include "planning/fills.h"
 #include "planning/options.h"
 
 namespace autoshard::planning {
@@ -277,28 +278,14 @@ void add_padded_operands(const ProgramOnMesh& on, const Assignment& assignment,
   for (const auto& [key, live] : copies) transients.push_back({live, key.second});
 }
 
-/// Constants over which ops of one body scatter, parts of sums as each device makes them:
-/// those of one type and size are written by one kernel, before the first of these ops.
+/// Constants over which ops of one body scatter: one kernel writes equal ones, before the
+/// first of these ops.
 void add_filled(const ProgramOnMesh& on, const Assignment& assignment,
                 std::vector<Transient>& transients) {
-  const LoopNest loops(on.program);
-  std::map<std::tuple<std::int32_t, std::int32_t, double>, std::vector<std::int32_t>> alike;
-  for (std::size_t i = 0; i < on.program.ops.size(); ++i) {
-    const Op& op = on.program.ops[i];
-    const Rule& rule = on.program.rules[op.rule];
-    if (rule.work != Work::indexed || rule.in_place_operand < 0 || op.is_unread) continue;
-    const std::int32_t begins = op.operands[rule.in_place_operand];
-    if (begins == no_value || !on.program.values[begins].is_free) continue;
-    const std::int32_t type = rule.results[0].type;
-    const FactorAxes& axes = assignment.axes(on.classes.class_of_op[i]);
-    const double bytes = on.local_bytes(type, project(rule.results[0], axes));
-    const auto number = static_cast<std::int32_t>(i);
-    alike[{loops.of_op(number), type, bytes}].push_back(on.memory.point[i]);
-  }
-  for (const auto& [of, points] : alike) {
-    const std::int32_t first = *std::min_element(points.begin(), points.end());
-    for (const std::int32_t point : points) {
-      if (point > first) transients.push_back({{first, point}, std::get<double>(of)});
+  for (const Fills& fills : scattered_over(on, assignment)) {
+    const std::int32_t first = fills.points.front();
+    for (const std::int32_t point : fills.points) {
+      if (point > first) transients.push_back({{first, point}, fills.bytes});
     }
   }
 }

@@ -388,6 +388,48 @@ func.func public @main(
     assert late == pytest.approx(5 * share + 2 * weight)
 
 
+FILLED = """
+sdy.mesh @mesh = <["x"=8]>
+func.func public @main(%x: ROWS CUT, %w: MATRIX WHOLE, %v: MATRIX COLUMNS,
+    %q: tensor<2048x64xbf16> QUERIES, %i: tensor<8x1xi32>) -> (tensor<4096xbf16>) {
+  %y = stablehlo.dot_general %x, %w, contracting_dims = [1] x [0] : (ROWS, MATRIX) -> ROWS
+  %g = stablehlo.dot_general %y, %v, contracting_dims = [1] x [0] : (ROWS, MATRIX) -> ROWS
+  %k = stablehlo.dot_general %q, %g, contracting_dims = [0] x [0]
+      : (tensor<2048x64xbf16>, ROWS) -> tensor<64x4096xbf16>
+  %z = stablehlo.constant dense<0.0> : tensor<bf16>
+  %r = stablehlo.reduce(%k init: %z) applies stablehlo.add across dimensions = [0]
+      : (tensor<64x4096xbf16>, tensor<bf16>) -> tensor<4096xbf16>
+  %u = stablehlo.broadcast_in_dim %r, dims = [1] : (tensor<4096xbf16>) -> tensor<8x4096xbf16>
+  %zeros = stablehlo.constant dense<0.0> : tensor<65536x4096xbf16>
+  %s = "stablehlo.scatter"(%zeros, %i, %u) ({
+    ^bb0(%a: tensor<bf16>, %b: tensor<bf16>):
+      %sum = stablehlo.add %a, %b : tensor<bf16>
+      stablehlo.return %sum : tensor<bf16>
+  }) {scatter_dimension_numbers = #stablehlo.scatter<update_window_dims = [1],
+      inserted_window_dims = [0], scatter_dims_to_operand_dims = [0], index_vector_dim = 1>}
+      : (tensor<65536x4096xbf16>, tensor<8x1xi32>, tensor<8x4096xbf16>) -> tensor<65536x4096xbf16>
+  %t = stablehlo.reduce(%s init: %z) applies stablehlo.add across dimensions = [0]
+      : (tensor<65536x4096xbf16>, tensor<bf16>) -> tensor<4096xbf16>
+  return %t : tensor<4096xbf16>
+}
+"""
+FILLED = FILLED.replace("MATRIX", "tensor<4096x4096xbf16>")
+FILLED = FILLED.replace("COLUMNS", '{sdy.sharding = #sdy.sharding<@mesh, [{}, {"x"}]>}')
+FILLED = FILLED.replace("ROWS", "tensor<2048x4096xbf16>").replace("QUERIES", "WHOLE")
+"""Products, and a sum over indices that is reduced in turn."""
+
+
+def test_zeros_are_written_while_a_collective_is_waited_for() -> None:
+    """The second product waits for all rows of the first: zeros are there from then on."""
+    found = planned(FILLED, cluster="h100:8")
+    assert found.collectives[0].kind == "all-gather"
+    row = 4096 * 2
+    held = (2048 / 8 + 4096 + 4096 / 8) * row + 2048 * 64 * 2
+    rows = (2048 / 8 + 2048 + 2048 / 8) * row
+    zeros = 65536 / 8 * row
+    assert found.peak_bytes_per_device == pytest.approx(held + rows + zeros, rel=1e-4)
+
+
 ATTENTION = """
 sdy.mesh @mesh = <["x"=8]>
 func.func public @main(
