@@ -379,6 +379,14 @@ ProgramMemory memory_of(const Program& program, const Compiler& compiler) {
   return memory;
 }
 
+std::int32_t ProgramMemory::end_of_op(const Op& op, std::int32_t point) const {
+  std::int32_t end = point + 1;
+  for (std::int32_t v : op.results) {
+    if (v != no_value) end = std::max(end, live_if_stored[v].last);
+  }
+  return end;
+}
+
 double ProgramMemory::share(const LiveRange& live, std::int32_t value) const {
   return stages > 1 && is_of_all_trips[value] ? 1.0 / stages : share(live);
 }

@@ -81,6 +81,9 @@ struct ProgramMemory {
   double share(const LiveRange& live) const;
   double share(const LiveRange& live, std::int32_t value) const;
 
+  /// The point behind the last kernel that computes an op which runs at `point`.
+  std::int32_t end_of_op(const Op& op, std::int32_t point) const;
+
   /// Whether a value has a buffer.
   bool is_stored(std::int32_t value) const { return live[value].last > 0; }
   /// The copies of a result and its argument, or null.

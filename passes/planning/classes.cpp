@@ -236,7 +236,7 @@ class Copies {
       for (const Reading& reading : group) {
         const std::int32_t point = memory_->point[reading.op];
         live.first = std::min(live.first, point);
-        live.last = std::max(live.last, point + 1);
+        live.last = std::max(live.last, memory_->end_of_op(program_.ops[reading.op], point));
       }
     }
     classes_.copies.push_back({value, entry->second, group.front().op, live, trips});

@@ -3,11 +3,13 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <iterator>
 #include <map>
 #include <utility>
 
 #include "planning/delayed_matmuls.h"
 #include "planning/dependences.h"
+#include "planning/fills.h"
 #include "planning/gradient_sums.h"
 #include "planning/options.h"
 #include "planning/sum_schedule.h"
@@ -159,14 +161,54 @@ void put_behind_next_matmul(const ProgramOnMesh& on, const GradientSums& gradien
   }
 }
 
-/// Schedules all sums from the end of their loops. Returns what batched matmuls read late.
+/// Constants that kernels write.
+std::vector<Fills> constants_of(const ProgramOnMesh& on, const Assignment& assignment) {
+  std::vector<Fills> found = scattered_over(on, assignment);
+  std::vector<Fills> more = looped_over(on, assignment);
+  found.insert(found.end(), std::make_move_iterator(more.begin()),
+               std::make_move_iterator(more.end()));
+  return found;
+}
+
+/// The kernels that write those of a loop.
+std::vector<Fill> fills_in(const ProgramOnMesh& on, const std::vector<Fills>& constants,
+                           std::int32_t loop) {
+  const Chip& chip = on.cluster.chip;
+  std::vector<Fill> fills;
+  for (const Fills& one : constants) {
+    if (one.loop != loop) continue;
+    const double bytes = one.bytes * static_cast<double>(one.points.size());
+    fills.push_back({.bound = one.points.front(),
+                     .seconds = bytes / (chip.memory_bandwidth * chip.memory_efficiency)});
+  }
+  return fills;
+}
+
+/// What is there from its kernel to where the first one is read.
+void add_written(const std::vector<Fills>& constants, std::int32_t loop,
+                 const std::vector<Fill>& fills, std::vector<Transient>& written) {
+  auto fill = fills.begin();
+  for (const Fills& one : constants) {
+    if (one.loop != loop) continue;
+    const Fill& kernel = *fill++;
+    if (kernel.runs == never || kernel.runs + 1 >= kernel.bound) continue;
+    written.push_back(
+        {{kernel.runs + 1, kernel.bound}, one.bytes * static_cast<double>(one.points.size())});
+  }
+}
+
+/// Schedules all sums from the end of their loops. Returns what batched matmuls read late;
+/// adds constants that are written early.
 std::vector<DelayedRead> schedule_sums(const ProgramOnMesh& on, const Assignment& assignment,
-                                       GradientSums& gradients) {
+                                       GradientSums& gradients,
+                                       std::vector<Transient>& written) {
   const Compiler& compiler = on.cluster.compiler;
   const std::vector<bool> is_waited_for = leading_to_matmuls(on.program, gradients.is_delayed);
   const std::vector<std::int32_t> there = there_after(on.program);
   std::vector<DelayedRead> reads;
   SumsByLoop sums = by_loop(gradients);
+  std::vector<Fills> constants;
+  if (compiler.buffers.filled_stacks) constants = constants_of(on, assignment);
   for (const std::int32_t loop : gradients.loops_that_send) {
     const std::vector<DelayedSum*>& members = sums[loop];
     std::vector<OtherOp> others = others_in(on, assignment, gradients, there, loop);
@@ -185,8 +227,11 @@ std::vector<DelayedRead> schedule_sums(const ProgramOnMesh& on, const Assignment
           delayed_batched_matmuls(on, gradients, loop, hides_gathers, is_waited_for, there);
       reads.insert(reads.end(), delayed.begin(), delayed.end());
     }
+    std::vector<Fill> fills = fills_in(on, constants, loop);
+    if (members.empty() && fills.empty()) continue;
+    schedule_from_end(members, std::move(others), compiler.collectives.joined_bytes, fills);
+    add_written(constants, loop, fills, written);
     if (members.empty()) continue;
-    schedule_from_end(members, std::move(others), compiler.collectives.joined_bytes);
     put_behind_next_matmul(on, gradients, loop, end, members);
     // From the end the gradient that is made first is scheduled last: it has nothing to hide.
     DelayedSum& first = *members.front();
@@ -291,12 +336,12 @@ std::vector<Transient> waiting_for_reductions(const ProgramOnMesh& on,
   GradientSums gradients = gradient_sums_of(on, assignment);
   put_unsent_last(on, gradients);
   std::vector<DelayedRead> reads;
+  std::vector<Transient> waiting;
   if (late_sums) {
-    reads = schedule_sums(on, assignment, gradients);
+    reads = schedule_sums(on, assignment, gradients, waiting);
   } else {
     put_rings_last(on, gradients);
   }
-  std::vector<Transient> waiting;
   std::map<std::int32_t, LastReads> read;
   const auto add = [&](std::int32_t value, std::int32_t point, std::int32_t runs) {
     LastReads& last = read[value];

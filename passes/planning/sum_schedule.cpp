@@ -1,6 +1,7 @@
 #include "planning/sum_schedule.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <queue>
 #include <set>
@@ -19,8 +20,8 @@ struct Sending {
 class FromTheEnd {
  public:
   FromTheEnd(std::vector<DelayedSum*> late, std::vector<OtherOp> others,
-             double most_joined_bytes)
-      : late_(std::move(late)), others_(std::move(others)) {
+             double most_joined_bytes, std::vector<Fill>& fills)
+      : late_(std::move(late)), others_(std::move(others)), fills_(fills) {
     double joined_bytes = 0;
     for (std::size_t i = 0; i < late_.size(); ++i) {
       const bool joins = i > 0 && late_[i]->kind == late_[i - 1]->kind &&
@@ -43,7 +44,7 @@ class FromTheEnd {
   }
 
   void run() {
-    while (num_done_ < late_.size()) {
+    while (num_done_ < late_.size() || may_fill()) {
       if (left_ <= 0) end_collective();
       if (!is_sending_) begin_collective();
       if (!is_sending_) {
@@ -61,6 +62,7 @@ class FromTheEnd {
       } else if (!made_.empty()) {
         run_late();
       } else {
+        fill();
         for (DelayedSum* late : summing_) late->is_longer = hides_;
         left_ = 0;
       }
@@ -73,6 +75,25 @@ class FromTheEnd {
       return a->point < b->point;
     }
   };
+
+  /// A fill has no place yet, and there is something that may be waited for.
+  bool may_fill() const { return num_filled_ < fills_.size() && !others_.empty(); }
+
+  /// Fills run while a collective is waited for.
+  void fill() {
+    while (left_ > 0) {
+      Fill* best = nullptr;
+      for (Fill& one : fills_) {
+        if (one.runs != never || one.bound <= now()) continue;
+        const auto waste = [&](const Fill& f) { return std::abs(left_ - f.seconds); };
+        if (best == nullptr || waste(one) < waste(*best)) best = &one;
+      }
+      if (best == nullptr) return;
+      best->runs = now();
+      left_ -= best->seconds;
+      ++num_filled_;
+    }
+  }
 
   std::int32_t now() const { return others_.empty() ? 0 : others_.back().point; }
   std::int32_t depth_now() const { return depths_.empty() ? 0 : depths_.back(); }
@@ -139,6 +160,8 @@ class FromTheEnd {
 
   std::vector<DelayedSum*> late_;
   std::vector<OtherOp> others_;
+  std::vector<Fill>& fills_;
+  std::size_t num_filled_ = 0;
   /// How many of the others wait for collectives, up to each.
   std::vector<std::int32_t> depths_;
   std::vector<std::vector<DelayedSum*>> groups_;
@@ -160,8 +183,8 @@ class FromTheEnd {
 }  // namespace
 
 void schedule_from_end(std::vector<DelayedSum*> sums, std::vector<OtherOp> others,
-                       double most_joined_bytes) {
-  FromTheEnd(std::move(sums), std::move(others), most_joined_bytes).run();
+                       double most_joined_bytes, std::vector<Fill>& fills) {
+  FromTheEnd(std::move(sums), std::move(others), most_joined_bytes, fills).run();
 }
 
 }  // namespace autoshard::planning

@@ -48,11 +48,24 @@ struct OtherOp {
   std::int32_t sent_from = -1;
 };
 
+/// A kernel that writes constants. It waits for nothing, so that from the end all else comes
+/// first that waits for a collective.
+struct Fill {
+  /// It runs before what runs at this point.
+  std::int32_t bound = 0;
+  double seconds = 0;
+  /// Behind what runs at this point; `never`: it runs where it is read.
+  std::int32_t runs = never;
+};
+
 /// Schedules one loop, or what is in none, from its end: one collective runs at a time, beside
 /// ops that hide it. Sets `runs`, `is_summed`, `done` and `is_longer` of all `sums`, which are
 /// in the order in which they run, as `others` are. Sums are joined while what they leave is
 /// not more than `most_joined_bytes`.
+///
+/// Where a collective is waited for and nothing else is ready, `fills` run, first the one that
+/// takes about as long.
 void schedule_from_end(std::vector<DelayedSum*> sums, std::vector<OtherOp> others,
-                       double most_joined_bytes);
+                       double most_joined_bytes, std::vector<Fill>& fills);
 
 }  // namespace autoshard::planning

@@ -11,9 +11,11 @@
 #include "cost/compute.h"
 #include "cost/reshard.h"
 #include "memory/loop_nest.h"
+#include "memory/program_index.h"
 #include "model/products.h"
 #include "planning/collective_matmul.h"
 #include "planning/delayed_reduction.h"
+#include "planning/fills.h"
 #include "planning/options.h"
 
 namespace autoshard::planning {
@@ -276,28 +278,76 @@ void add_padded_operands(const ProgramOnMesh& on, const Assignment& assignment,
   for (const auto& [key, live] : copies) transients.push_back({live, key.second});
 }
 
-/// Constants over which ops of one body scatter, parts of sums as each device makes them:
-/// those of one type and size are written by one kernel, before the first of these ops.
-void add_filled(const ProgramOnMesh& on, const Assignment& assignment,
-                std::vector<Transient>& transients) {
-  const LoopNest loops(on.program);
-  std::map<std::tuple<std::int32_t, std::int32_t, double>, std::vector<std::int32_t>> alike;
-  for (std::size_t i = 0; i < on.program.ops.size(); ++i) {
+/// Whether a product reads parts of a slice that are gathered: `value` is the slice, or what
+/// unary ops make of it.
+bool is_gathered_slice(const ProgramOnMesh& on, const Assignment& assignment,
+                       const std::vector<std::vector<std::int32_t>>& readers,
+                       std::int32_t value, std::int64_t shards) {
+  for (std::int32_t i : readers[value]) {
     const Op& op = on.program.ops[i];
     const Rule& rule = on.program.rules[op.rule];
-    if (rule.work != Work::indexed || rule.in_place_operand < 0 || op.is_unread) continue;
-    const std::int32_t begins = op.operands[rule.in_place_operand];
-    if (begins == no_value || !on.program.values[begins].is_free) continue;
-    const std::int32_t type = rule.results[0].type;
-    const FactorAxes& axes = assignment.axes(on.classes.class_of_op[i]);
-    const double bytes = on.local_bytes(type, project(rule.results[0], axes));
-    const auto number = static_cast<std::int32_t>(i);
-    alike[{loops.of_op(number), type, bytes}].push_back(on.memory.point[i]);
+    const bool is_unary = op.operands.size() == 1 && op.results.size() == 1 &&
+                          op.results[0] != no_value &&
+                          (rule.work == Work::elementwise || rule.work == Work::view);
+    if (is_unary && is_gathered_slice(on, assignment, readers, op.results[0], shards)) {
+      return true;
+    }
+    if (rule.work != Work::matmul) continue;
+    for (std::size_t k = 0; k < op.operands.size(); ++k) {
+      if (op.operands[k] != value) continue;
+      const Sharding used =
+          project(rule.operands[k], assignment.axes(on.classes.class_of_op[i]));
+      if (num_shards(used, on.mesh) < shards) return true;
+    }
   }
-  for (const auto& [of, points] : alike) {
-    const std::int32_t first = *std::min_element(points.begin(), points.end());
-    for (const std::int32_t point : points) {
-      if (point > first) transients.push_back({{first, point}, std::get<double>(of)});
+  return false;
+}
+
+/// Stacks among the arguments whose slices are gathered along another dim than their first:
+/// what is gathered lies in pieces there, so that the stack is written once more, with that
+/// dim in front.
+void add_gathered_stacks(const ProgramOnMesh& on, const Assignment& assignment,
+                         std::vector<Transient>& transients) {
+  const ProgramIndex index(on.program);
+  std::vector<std::vector<std::int32_t>> readers(on.program.values.size());
+  std::map<std::int32_t, LiveRange> stacks;
+  for (std::int32_t i = index.num_ops; i-- > 0;) {
+    const Op& op = index.op(i);
+    for (std::int32_t v : op.operands) {
+      if (v != no_value) readers[v].push_back(i);
+    }
+    const bool is_slice = index.rule(i).work == Work::indexed && index.rule(i).is_cheap &&
+                          op.operands[0] != no_value && op.results[0] != no_value;
+    std::int32_t loop = index.loops.of_op(i);
+    if (!is_slice || loop == no_loop) continue;
+    const std::int32_t stack = on.memory.alias[op.operands[0]];
+    const std::int32_t stack_class = on.classes.class_of_value[stack];
+    if (!index.is_argument(stack) || stack_class < 0) continue;
+    const Sharding& held = assignment.sharding(stack_class);
+    const bool is_in_pieces =
+        held.dims.size() > 2 && held.dims[0].empty() && held.dims[1].empty();
+    const auto shards = num_shards(held, on.mesh);
+    if (!is_in_pieces || shards == 1) continue;
+    if (!is_gathered_slice(on, assignment, readers, op.results[0], shards)) continue;
+    while (index.loops.parent(loop) != no_loop) loop = index.loops.parent(loop);
+    LiveRange& live = stacks[stack];
+    live.last = std::max(live.last, on.memory.loops[loop].last);
+  }
+  for (const auto& [stack, live] : stacks) {
+    const std::int32_t stack_class = on.classes.class_of_value[stack];
+    transients.push_back({live, on.local_bytes(on.program.values[stack].type,
+                                               assignment.sharding(stack_class))});
+  }
+}
+
+/// Constants over which ops of one body scatter: one kernel writes equal ones, before the
+/// first of these ops.
+void add_filled(const ProgramOnMesh& on, const Assignment& assignment,
+                std::vector<Transient>& transients) {
+  for (const Fills& fills : scattered_over(on, assignment)) {
+    const std::int32_t first = fills.points.front();
+    for (const std::int32_t point : fills.points) {
+      if (point > first) transients.push_back({{first, point}, fills.bytes});
     }
   }
 }
@@ -337,7 +387,7 @@ std::vector<Transient> transients_of(const ProgramOnMesh& on, const Assignment& 
       result.push_back({{point, point + 1}, scratch_bytes(on, assignment, i)});
     }
     if (of_op.gathered > 0) {
-      result.push_back({{sent_from(point), point + 1}, of_op.gathered});
+      result.push_back({{sent_from(point), on.memory.end_of_op(op, point)}, of_op.gathered});
     }
   }
   for (const Body& body : on.program.bodies) {
@@ -347,6 +397,9 @@ std::vector<Transient> transients_of(const ProgramOnMesh& on, const Assignment& 
   add_ring_operands(on, assignment, by_class, result);
   copied.write(result);
   if (on.cluster.compiler.buffers.filled_stacks) add_filled(on, assignment, result);
+  if (on.cluster.compiler.layout.row_major_stacks) {
+    add_gathered_stacks(on, assignment, result);
+  }
   if (on.cluster.compiler.layout.symmetric_padding) {
     add_padded_operands(on, assignment, result);
   }

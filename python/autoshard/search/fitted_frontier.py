@@ -35,6 +35,9 @@ _LEVEL = 0.8
 _LESS = 0.8
 """The search is asked for a plan within this part of the last one's peak."""
 
+_LEAST = 0.95
+"""Where nothing keeps within that, the plan of least memory is one as well if it is within this."""
+
 _MOST_WRITTEN = 3
 """Plans that are written within one limit: estimates of some may be far off."""
 
@@ -90,15 +93,23 @@ class _Program:
     def next(self) -> PlannedProgram | None:
         """The fastest plan that needs less than the last one; None if there is none."""
         limit = _LESS * self.peak_bytes
-        allowed = str(limit) if math.isfinite(limit) else ALL_MEMORY
         try:
-            found = self.job.searched(self.read, replace(self.job.options, memory_limit=allowed))
+            found = self._searched(str(limit) if math.isfinite(limit) else ALL_MEMORY)
         except DoesNotFitError as error:
             self.is_left, self.error = False, error
-            return None
+            if not (limit < error.peak_bytes <= _LEAST * self.peak_bytes):
+                return None
+            # values of the plan of least memory may be let go as well
+            try:
+                found = self._searched(str(_ABOUT * error.peak_bytes))
+            except DoesNotFitError:
+                return None
         self.step_seconds = max(self.step_seconds, found.summary.step_seconds)
         self.peak_bytes = found.summary.peak_bytes_per_device
         return found
+
+    def _searched(self, memory_limit: str) -> PlannedProgram:
+        return self.job.searched(self.read, replace(self.job.options, memory_limit=memory_limit))
 
 
 class _Base:
@@ -242,7 +253,7 @@ class FrontierSearch:
                 break
         tried = list(limits)
         while len(tried) < MOST_LEVELS - 1:
-            limit = _limit_between(unbeaten(self.plans), tried)
+            limit = limit_between(unbeaten(self.plans), tried)
             if limit is None:
                 break
             tried.append(limit)
@@ -432,11 +443,15 @@ def _between(more: FrontierPlan, less: FrontierPlan, peak: float) -> float:
     return more.step_seconds + share * (less.step_seconds - more.step_seconds)
 
 
-def _limit_between(plans: Sequence[FrontierPlan], tried: Sequence[float]) -> float | None:
-    """A limit in the middle of the two neighbours that are furthest apart; None: they are close."""
+def limit_between(plans: Sequence[FrontierPlan], tried: Sequence[float]) -> float | None:
+    """A limit in the middle of the two neighbours that are furthest apart; None: they are close.
+
+    What was tried between them led to the one that needs less: the middle is above that.
+    """
     gaps: list[tuple[float, float]] = []
     for more, less in pairwise(plans):
-        limit = math.sqrt(more.peak_bytes * less.peak_bytes)
+        known = [one for one in tried if less.peak_bytes < one < more.peak_bytes]
+        limit = math.sqrt(more.peak_bytes * max([less.peak_bytes, *known]))
         is_new = all(abs(math.log(limit / one)) > _LEAST_BETWEEN for one in tried)
         if is_new and more.peak_bytes > (1 + 2 * _LEAST_BETWEEN) * less.peak_bytes:
             gaps.append((more.peak_bytes / less.peak_bytes, limit))

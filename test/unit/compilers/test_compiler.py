@@ -791,7 +791,7 @@ SHOWN: dict[str, Memory | Seconds | Planned | Text | Turns] = {
     "layout.matmul_operands_in_order": Memory(scores_of_heads, ((8, 16, 64),) * 2, GPU, 0),
     "layout.ordered_batches": Memory(kept_scores, ((4, 16, 8), (4, 16, 16)), TPU, 0),
     "layout.row_major_stacks": Memory(stacked, (MATRIX, MATRIX), GPU, 0),
-    "layout.converted_stacks": Memory(converted_stack, (MATRIX, (4, 64, 64)), GPU, 0),
+    "layout.converted_stacks": Memory(converted_stack, (MATRIX, (4, 64, 64)), TPU, 0),
     "layout.symmetric_padding": Planned(PADDED, SMALL, "h100:8", False),
     "layout.tile_rows": Memory(window_scores, ((16, 49, 32),), TPU, 16),
     "layout.tile_columns": Memory(window_scores, ((16, 49, 32),), TPU, 0),

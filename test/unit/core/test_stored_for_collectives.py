@@ -97,6 +97,32 @@ def test_a_gathered_value_is_stored_though_its_readers_could_compute_it() -> Non
     assert found.peak_bytes_per_device == pytest.approx(expected)
 
 
+REPEATED = """
+sdy.mesh @mesh = <["x"=8]>
+func.func public @main(%v: tensor<ROWSx64xf32> CUT, %p: tensor<ROWSx64x32xf32> COLUMNS)
+    -> (tensor<ROWSx64x32xf32> COLUMNS) {
+  %b = stablehlo.broadcast_in_dim %v, dims = [0, 1]
+      : (tensor<ROWSx64xf32>) -> tensor<ROWSx64x32xf32>
+  %y = stablehlo.multiply %b, %p : tensor<ROWSx64x32xf32>
+  %s = "stablehlo.sort"(%y) ({
+    ^bb0(%one: tensor<f32>, %other: tensor<f32>):
+      %less = stablehlo.compare LT, %one, %other : (tensor<f32>, tensor<f32>) -> tensor<i1>
+      stablehlo.return %less : tensor<i1>
+  }) {dimension = 0 : i64} : (tensor<ROWSx64x32xf32>) -> tensor<ROWSx64x32xf32>
+  %z = stablehlo.multiply FACTOR, %s : tensor<ROWSx64x32xf32>
+  return %z : tensor<ROWSx64x32xf32>
+}
+""".replace("COLUMNS", '{sdy.sharding = #sdy.sharding<@mesh, [{}, {}, {"x"}]>}')
+"""What is repeated is in no memory: the kernels before and behind the sort repeat it."""
+
+
+def test_what_is_gathered_for_several_kernels_is_there_until_the_last() -> None:
+    twice, once = (
+        planned(REPEATED.replace("FACTOR", factor)).peak_bytes_per_device for factor in ("%b", "%s")
+    )
+    assert twice - once == pytest.approx(8192 * 64 * 4)
+
+
 UPDATED = """
 sdy.mesh @mesh = <["x"=8]>
 func.func public @main(
@@ -360,6 +386,48 @@ func.func public @main(
     share, weight = rows * width * 2, width * width * 2
     # x and dy, what the loop carries and its next value, g; w and its gradient.
     assert late == pytest.approx(5 * share + 2 * weight)
+
+
+FILLED = """
+sdy.mesh @mesh = <["x"=8]>
+func.func public @main(%x: ROWS CUT, %w: MATRIX WHOLE, %v: MATRIX COLUMNS,
+    %q: tensor<2048x64xbf16> QUERIES, %i: tensor<8x1xi32>) -> (tensor<4096xbf16>) {
+  %y = stablehlo.dot_general %x, %w, contracting_dims = [1] x [0] : (ROWS, MATRIX) -> ROWS
+  %g = stablehlo.dot_general %y, %v, contracting_dims = [1] x [0] : (ROWS, MATRIX) -> ROWS
+  %k = stablehlo.dot_general %q, %g, contracting_dims = [0] x [0]
+      : (tensor<2048x64xbf16>, ROWS) -> tensor<64x4096xbf16>
+  %z = stablehlo.constant dense<0.0> : tensor<bf16>
+  %r = stablehlo.reduce(%k init: %z) applies stablehlo.add across dimensions = [0]
+      : (tensor<64x4096xbf16>, tensor<bf16>) -> tensor<4096xbf16>
+  %u = stablehlo.broadcast_in_dim %r, dims = [1] : (tensor<4096xbf16>) -> tensor<8x4096xbf16>
+  %zeros = stablehlo.constant dense<0.0> : tensor<65536x4096xbf16>
+  %s = "stablehlo.scatter"(%zeros, %i, %u) ({
+    ^bb0(%a: tensor<bf16>, %b: tensor<bf16>):
+      %sum = stablehlo.add %a, %b : tensor<bf16>
+      stablehlo.return %sum : tensor<bf16>
+  }) {scatter_dimension_numbers = #stablehlo.scatter<update_window_dims = [1],
+      inserted_window_dims = [0], scatter_dims_to_operand_dims = [0], index_vector_dim = 1>}
+      : (tensor<65536x4096xbf16>, tensor<8x1xi32>, tensor<8x4096xbf16>) -> tensor<65536x4096xbf16>
+  %t = stablehlo.reduce(%s init: %z) applies stablehlo.add across dimensions = [0]
+      : (tensor<65536x4096xbf16>, tensor<bf16>) -> tensor<4096xbf16>
+  return %t : tensor<4096xbf16>
+}
+"""
+FILLED = FILLED.replace("MATRIX", "tensor<4096x4096xbf16>")
+FILLED = FILLED.replace("COLUMNS", '{sdy.sharding = #sdy.sharding<@mesh, [{}, {"x"}]>}')
+FILLED = FILLED.replace("ROWS", "tensor<2048x4096xbf16>").replace("QUERIES", "WHOLE")
+"""Products, and a sum over indices that is reduced in turn."""
+
+
+def test_zeros_are_written_while_a_collective_is_waited_for() -> None:
+    """The second product waits for all rows of the first: zeros are there from then on."""
+    found = planned(FILLED, cluster="h100:8")
+    assert found.collectives[0].kind == "all-gather"
+    row = 4096 * 2
+    held = (2048 / 8 + 4096 + 4096 / 8) * row + 2048 * 64 * 2
+    rows = (2048 / 8 + 2048 + 2048 / 8) * row
+    zeros = 65536 / 8 * row
+    assert found.peak_bytes_per_device == pytest.approx(held + rows + zeros, rel=1e-4)
 
 
 ATTENTION = """

@@ -232,7 +232,7 @@ def test_the_mesh_found_is_within_a_percent_of_the_best_one(cluster: str, mesh: 
 @pytest.mark.parametrize(
     ("program", "cluster"),
     [
-        pytest.param((1024, 4, 64, 4096, 16, 128), "v5e:4x8", id="from the fastest plan"),
+        pytest.param((512, 4, 64, 4096, 16, 128), "v5e:4x8", id="from the fastest plan"),
         pytest.param(
             (512, 8, 64, 2048, 4, 256),
             "v5p:4x4x4",

@@ -20,7 +20,7 @@ from autoshard.errors import DoesNotFitError
 from autoshard.explain.frontier import MOST_POINTS, Frontier
 from autoshard.planned.summary import PlanSummary
 from autoshard.search import inputs
-from autoshard.search.fitted_frontier import FrontierPlan, unbeaten
+from autoshard.search.fitted_frontier import FrontierPlan, limit_between, unbeaten
 
 
 def type_of(*shape: int) -> jax.ShapeDtypeStruct:
@@ -193,3 +193,10 @@ def test_what_another_beats_in_both_is_left_out() -> None:
         (2, 20),
         (3, 10),
     ]
+
+
+def test_a_gap_below_a_limit_that_was_tried_is_looked_at_above_it() -> None:
+    plans = [plan_of(1, 100), plan_of(2, 64)]
+    assert limit_between(plans, []) == pytest.approx(80)
+    assert limit_between(plans, [81.0]) == pytest.approx(90)
+    assert limit_between(plans, [81.0, 96.0]) is None
