@@ -5,103 +5,13 @@
 #include <limits>
 #include <utility>
 
+#include "recomputation/clone_states.h"
+
 namespace autoshard::recomputation {
 namespace {
 
 /// A point behind all others.
 constexpr std::int32_t never = std::numeric_limits<std::int32_t>::max();
-
-struct ValueState {
-  std::uint32_t run = 0;  ///< of which it is; of an older one it says nothing
-  /// Places among those that were dropped and sent; -1: it was not.
-  std::int32_t dropped = -1, sent = -1;
-  /// Which of the copies it has is its own, from 1 on; 0: none.
-  std::int32_t cloned = 0;
-  /// Point from which the memory of the original is free now, and from which copies do not
-  /// read it any more, as far as is known.
-  std::int32_t end = 0, read_end = 0;
-  std::int32_t use = -1;
-  /// Point from which nobody reads its copy any more, as far as is known.
-  std::int32_t copy_end = 0;
-  /// The last reader that was found to read it, and its copy.
-  std::int32_t reader[2] = {-1, -1};
-  /// The point before which nothing lives longer for those who read it, or its copy, if it is
-  /// fused.
-  std::int32_t quiet[2] = {0, 0};
-  /// The last search, or batch, that met it.
-  std::int32_t seen = -1, input_of = -1;
-  std::int32_t last_use = 0;  ///< place in a batch
-  bool is_input = false;      ///< of any batch, or on the host
-};
-
-struct OpState {
-  std::uint32_t run = 0;
-  bool is_reader = false, is_served = false, is_copied = false, is_dead = false;
-  /// Values of which a served reader reads copies.
-  std::vector<std::int32_t> needed = {};
-};
-
-/// States of the values and ops that a run meets: few of all, so that none is made anew.
-class States {
- public:
-  std::uint32_t begin(const Block& block) {
-    if (values_.size() < block.values.size()) {
-      values_.resize(block.values.size());
-      touched_.resize(block.values.size());
-    }
-    if (ops_.size() < block.ops.size()) ops_.resize(block.ops.size());
-    parts.clear();
-    ops.clear();
-    inputs.clear();
-    late.clear();
-    if (++runs_ == 0) {  // all numbers of runs were there
-      *this = States();
-      return begin(block);
-    }
-    return runs_;
-  }
-  ValueState& value(const Block& block, std::int32_t number) {
-    ValueState& state = values_[number];
-    if (state.run != runs_) [[unlikely]]
-      begin(state, block.values[number]);
-    return state;
-  }
-  OpState& op(std::int32_t position) {
-    OpState& state = ops_[position];
-    if (state.run != runs_) {
-      state.run = runs_;
-      state.is_reader = state.is_served = state.is_copied = state.is_dead = false;
-      state.needed.clear();
-    }
-    return state;
-  }
-  /// Ops and inputs of all batches, one behind the other, and where those of each end.
-  struct Part {
-    std::int32_t position;
-    std::size_t ops, inputs;
-  };
-  std::vector<Part> parts;
-  std::vector<std::int32_t> ops, inputs;
-  std::vector<std::int32_t> late, stack;
-  std::vector<double> ends_at;  ///< bytes of copies, by their last use in a batch
-
-  void touch(std::int32_t number) { touched_[number] = runs_; }
-  /// Was a value dropped, sent, or copied?
-  bool is_touched(std::int32_t number) const { return touched_[number] == runs_; }
-
- private:
-  void begin(ValueState& state, const Value& value) const;
-
-  std::vector<ValueState> values_;
-  std::vector<OpState> ops_;
-  std::vector<std::uint32_t> touched_;
-  std::uint32_t runs_ = 0;
-};
-
-[[gnu::noinline]] void States::begin(ValueState& state, const Value& value) const {
-  state = ValueState{.run = runs_};
-  state.end = value.end;
-}
 
 class Builder {
  public:
@@ -120,6 +30,18 @@ class Builder {
   bool is_gone(std::int32_t number, std::int32_t position) const;
   /// Is an operand of a copied op computed again, rather than read from memory?
   bool is_copied(std::int32_t number, std::int32_t position) const;
+  /// Is there a copy of a value for the last batch, whose reader is at `position`?
+  bool has_copy(std::int32_t number, std::int32_t position) const;
+  /// Is a fused value, of which there is a copy, copied anew? That is in no memory, but what
+  /// is sent for it would be, from one reader to the other, and compilers store it for both.
+  bool is_far(std::int32_t number, std::int32_t position) const {
+    return block_.ops[position].point - of(number).cloned_at > of(number).reach;
+  }
+  /// A value that the last batch, at `position`, copies, or of which it reads a copy.
+  void bridge(std::int32_t number, std::int32_t position);
+  /// Fused values of the last batch serve readers that are no farther away than the shortest
+  /// gap was which it bridges, or than their originals.
+  void set_reach(std::int32_t position, std::span<const std::int32_t> ops);
   /// Add the ops that make a value to the last batch, those that they need first.
   void copy(std::int32_t number, std::int32_t position);
   /// An op at `position` reads a value that was sent to the host.
@@ -176,6 +98,9 @@ class Builder {
   std::span<const Dropped> all_[2];
   States& states_;
   std::int32_t num_cloned_ = 0;
+  std::int32_t cloned_before_ = 0;  ///< in the batches before the last one
+  std::int32_t shortest_gap_ = 0;   ///< of those that the last batch bridges
+  bool copies_anew_ = false;        ///< all that is fused
   std::int32_t searches_ = 0;
   Clones found_;
 };
@@ -256,8 +181,14 @@ void Builder::serve(std::int32_t position) {
   of_op(position).is_served = true;
   if (!needed.empty()) {
     const std::size_t first_op = states_.ops.size(), first_input = states_.inputs.size();
-    for (const std::int32_t number : needed) copy(number, position);
+    cloned_before_ = num_cloned_;
+    shortest_gap_ = never;
+    for (const std::int32_t number : needed) {
+      bridge(number, position);
+      copy(number, position);
+    }
     if (states_.ops.size() > first_op) {
+      set_reach(position, std::span(states_.ops).subspan(first_op));
       account(position, std::span(states_.ops).subspan(first_op),
               std::span(states_.inputs).subspan(first_input));
     }
@@ -331,11 +262,38 @@ void Builder::use(std::int32_t number, std::int32_t position) {
   use.end = std::max(use.end, end);
 }
 
+void Builder::bridge(std::int32_t number, std::int32_t position) {
+  if (!states_.is_touched(number)) return;
+  const ValueState& state = of(number);
+  if (state.dropped < 0) return;
+  const std::int32_t early = std::max(all_[0][state.dropped].early, 0);
+  const std::int32_t end = is_cloned(number) ? state.cloned_at : block_.ops[position].point;
+  shortest_gap_ = std::min(shortest_gap_, end - block_.ops[early].point);
+}
+
+void Builder::set_reach(std::int32_t position, std::span<const std::int32_t> ops) {
+  const std::int32_t point = block_.ops[position].point;
+  for (const std::int32_t op : ops) {
+    const std::int32_t since = point - block_.ops[op].point;
+    for (const std::int32_t result : block_.results[op]) {
+      of(result).reach = std::max(since, shortest_gap_);
+    }
+  }
+}
+
+bool Builder::has_copy(std::int32_t number, std::int32_t position) const {
+  if (!is_cloned(number)) return false;
+  if (block_.values[number].storage != Storage::fused) return true;
+  return of(number).cloned > cloned_before_ || !(copies_anew_ || is_far(number, position));
+}
+
 void Builder::copy(std::int32_t number, std::int32_t position) {
   if (is_sent(number)) {
     use(number, position);
     return;
   }
+  copies_anew_ = false;
+  copies_anew_ = is_cloned(number) && !has_copy(number, position);
   // An op whose operands are ready stands as ~value.
   states_.stack.assign(1, number);
   while (!states_.stack.empty()) {
@@ -343,21 +301,26 @@ void Builder::copy(std::int32_t number, std::int32_t position) {
     states_.stack.pop_back();
     const bool is_ready = top < 0;
     const std::int32_t current = is_ready ? ~top : top;
-    if (is_cloned(current)) continue;
+    if (has_copy(current, position)) continue;
     const std::int32_t op = block_.values[current].maker;
     if (is_ready) {
       states_.ops.push_back(op);
       ++num_cloned_;
       for (const std::int32_t result : block_.results[op]) {
-        of(result).cloned = num_cloned_;
         states_.touch(result);
+        ValueState& state = of(result);
+        state.cloned = num_cloned_;
+        state.cloned_at = block_.ops[position].point;
+        state.reader[1] = -1;
+        state.quiet[1] = 0;
       }
       continue;
     }
     states_.stack.push_back(~current);
     for (const std::int32_t operand : block_.operands[op]) {
       if (block_.values[operand].storage == Storage::free) continue;
-      if (is_cloned(operand)) {
+      bridge(operand, position);
+      if (has_copy(operand, position)) {
         read(operand, position, true);
       } else if (is_copied(operand, position)) {
         states_.stack.push_back(operand);
@@ -495,7 +458,7 @@ void Builder::read_original(std::int32_t number, std::int32_t point) {
 double Builder::seconds_again() const {
   std::int32_t first = static_cast<std::int32_t>(block_.ops.size()), last = -1;
   for (const std::int32_t op : states_.ops) {
-    of_op(op).is_copied = true;
+    ++of_op(op).copies;
     first = std::min(first, op);
     last = std::max(last, op);
   }
@@ -510,10 +473,13 @@ double Builder::seconds_again() const {
   };
   double seconds = 0;
   for (std::int32_t op = last; op >= first; --op) {
-    if (!of_op(op).is_copied) continue;
+    const std::int32_t copies = of_op(op).copies;
+    if (copies == 0) continue;
     const auto results = block_.results[op];
     of_op(op).is_dead = std::all_of(results.begin(), results.end(), is_left);
-    if (!of_op(op).is_dead) seconds += block_.ops[op].seconds;
+    // What is fused runs in each kernel that reads it, but is sent once.
+    const std::int32_t runs = block_.ops[op].sends ? copies : 1;
+    seconds += (runs - of_op(op).is_dead) * block_.ops[op].seconds;
   }
   return seconds;
 }

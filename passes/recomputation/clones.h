@@ -62,7 +62,10 @@ std::pair<std::int32_t, std::vector<std::int32_t>> anchors(const Block& block,
 /// What has to run again.
 ///
 /// Whatever a late reader needs that is not in memory is computed before it, from what is.
-/// What has been computed again once is there for all readers behind.
+/// What has been computed again once and is stored is there for all readers behind. What is
+/// fused is there for those that are no farther away than the shortest gap before it: else it
+/// is computed anew, behind its own barrier. Compilers would store it, or what was sent for
+/// it, from one reader to the other: see docs/design/memory.md.
 ///
 ///   a = f(x)   b = g(a)   ..   y = h(b)     without a and b: f and g run again before h
 ///

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from bisect import bisect
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 
 from autoshard.cluster import Cluster
 from autoshard.ir import mlir
@@ -28,6 +29,9 @@ from autoshard.rewrites.offload_order import movable_of
 
 BARRIER = "stablehlo.optimization_barrier"
 MATMULS = ("stablehlo.dot_general", "stablehlo.convolution")
+SUM = "stablehlo.reduce"
+
+_CONSTANTS = ("stablehlo.constant", "stablehlo.broadcast_in_dim", "stablehlo.iota")
 
 BARRIERS_LATE = 1
 """How many barriers may come before a gradient. With none it hides no gather of the next layer."""
@@ -58,20 +62,62 @@ def bound_gradients(
         return operations
     order = {op: number for number, op in enumerate(ops)}
     updates = of_updates(ops, movable_of(module))
+    is_gradient = is_gradient_of(updates)
     waiting: dict[int, list[tuple[mlir.Operation, list[mlir.Operation]]]] = {}
     for number, op in enumerate(ops):
-        if op.name not in MATMULS:
+        if op.name != SUM and op.name not in MATMULS:
             continue
         following = barriers[bisect(barriers, number) :][: BARRIERS_LATE + 1]
         if not following:
             break
-        if all(reader in updates for reader in _readers(op)):
+        if is_gradient(op):
             before = _readers_before(number, ops, order, following[-1])
             waiting.setdefault(following[-1], []).append((op, before))
     # Last, because the hash of an op changes with its operands.
     for number, gradients in waiting.items():
         _wait(ops[number], gradients)
     return operations_of(module.operation)
+
+
+def is_gradient_of(updates: AbstractSet[mlir.Operation]) -> Callable[[mlir.Operation], bool]:
+    """Whether a matmul or a sum makes a gradient for which something waits that others made.
+
+    Sums do that are made of what others read as well: those of the gradient of an activation are
+    the gradients of a bias, or of the scale of a norm. Sums of gradients, as for their norm, are
+    parts of updates.
+    """
+
+    def is_read_by_others(value: mlir.Value) -> bool:
+        return any(use.owner.operation not in updates for use in value.uses)
+
+    def sums_activations(op: mlir.Operation) -> bool:
+        seen, waiting = {op}, [op]
+        while waiting:
+            for value in waiting.pop().operands:
+                maker = value.owner
+                if isinstance(maker, mlir.Block):
+                    continue
+                if maker.name in _CONSTANTS:
+                    continue
+                if is_read_by_others(value):
+                    return True
+                one = maker.operation
+                if one in updates and one.name != SUM and one not in seen:
+                    seen.add(one)
+                    waiting.append(one)
+        return False
+
+    def is_gradient(op: mlir.Operation) -> bool:
+        if not all(reader in updates for reader in _readers(op)):
+            return False
+        return op.name != SUM or (has_dims(op) and sums_activations(op))
+
+    return is_gradient
+
+
+def has_dims(op: mlir.Operation) -> bool:
+    """Is its result no single number, as a loss is?"""
+    return mlir.RankedTensorType(op.results[0].type).rank > 0
 
 
 def _is_of_layer(barrier: mlir.Operation) -> bool:

@@ -38,8 +38,8 @@ def lowered() -> mlir.Module:
     return parse_bytes(text.encode(), new_context(), "step")
 
 
-def passed_on(module: mlir.Module) -> list[list[str]]:
-    """By barrier: which of its operands matmuls make that have no other reader."""
+def passed_on(module: mlir.Module, name: str = "dot_general") -> list[list[str]]:
+    """By barrier: which of its operands ops of a name make that have no other reader."""
     (main,) = (op for op in module.body.operations if "main" in str(op.attributes["sym_name"]))
     found: list[list[str]] = []
     for op in main.regions[0].blocks[0].operations:
@@ -50,7 +50,7 @@ def passed_on(module: mlir.Module) -> list[list[str]]:
                 maker.name
                 for value in op.operands
                 if not isinstance(maker := value.owner, mlir.Block)
-                and maker.name == "stablehlo.dot_general"
+                and maker.name == f"stablehlo.{name}"
                 and len(list(value.uses)) == 1
             ]
         )
@@ -65,6 +65,38 @@ def test_the_layer_after_the_next_waits_for_gradients() -> None:
     module.operation.verify()
     # The last one also for the layer right before it.
     assert [len(each) for each in passed_on(module)] == [0, 0, 1, 2]
+
+
+def biased_step(weights: list[Any], biases: list[Any], x: Any) -> Any:
+    """The loss is returned: a sum, too, but no gradient, as that of all gradients' squares."""
+
+    def loss(weights: list[Any], biases: list[Any]) -> Any:
+        y = x
+        for w, b in zip(weights, biases, strict=True):
+            y = jax.checkpoint(lambda w, b, y: y + jnp.tanh(y @ w + b))(w, b, y)
+        return jnp.sum(y)
+
+    value, gradients = jax.value_and_grad(loss, argnums=(0, 1))(weights, biases)
+    squares = [jnp.sum(g * g, axis=0) for g in gradients[0]]
+    updated = [
+        [p - 0.1 * g for p, g in zip(parameters, of_them, strict=True)]
+        for parameters, of_them in zip((weights, biases), gradients, strict=True)
+    ]
+    return updated, value, squares
+
+
+def test_sums_of_activations_are_gradients_as_well() -> None:
+    """Biases have such: without, what is summed up would wait until the end."""
+    biases = [jax.ShapeDtypeStruct((64,), jnp.float32)] * LAYERS
+    text = jax.jit(biased_step).lower([SHAPE] * LAYERS, biases, SHAPE).as_text()
+    module = parse_bytes(text.encode(), new_context(), "step")
+    with module.context:
+        bound_gradients(module, GPUS, operations_of(module.operation))
+        once = str(module)
+        bound_gradients(module, GPUS, operations_of(module.operation))
+    module.operation.verify()
+    assert [len(each) for each in passed_on(module, "reduce")] == [0, 0, 1, 2]
+    assert str(module) == once
 
 
 def test_twice_is_once() -> None:

@@ -7,7 +7,7 @@ Positions are those of the ops in the block (passes/recomputation/block.h).
 from __future__ import annotations
 
 from bisect import insort
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import copy
 from functools import cached_property
 
@@ -72,6 +72,7 @@ class Block:
         self._texts: dict[int, tuple[str, ...]] = {}
         self._lines: dict[mlir.Location, str | None] = {}
         self._besides: dict[tuple[bool, bool], Mapping[int, float]] = {}
+        self._once: dict[str, Sequence[int]] = {}
 
     def on(self, module: mlir.Module) -> Block:
         """The block in a copy of the module, to rewrite it there.
@@ -88,6 +89,13 @@ class Block:
         other._given = dict(enumerate(other.block.arguments))
         other._given |= {number: other._first_read(number) for number in self.core.captured}
         return other
+
+    def once(self, name: str, find: Callable[[], Sequence[int]]) -> Sequence[int]:
+        """What is found out once for the block and all that ``on`` returns: numbers, or
+        positions."""
+        if name not in self._once:
+            self._once[name] = find()
+        return self._once[name]
 
     def ssa(self, number: int) -> mlir.Value:
         """A value in the module."""

@@ -42,6 +42,9 @@ class Fate(Enum):
     AGAIN = "recompute"
     HOST = "host"
 
+    # That of its name is asked for millions of times.
+    __hash__ = object.__hash__
+
 
 Chosen = Mapping[int, Fate]
 """Number of an item -> what becomes of it; others are kept."""

@@ -8,7 +8,8 @@ from __future__ import annotations
 from bisect import bisect
 from collections.abc import Sequence
 
-from autoshard.rewrites.gradient_order import BARRIERS_LATE, MATMULS, of_updates
+from autoshard._core import Storage
+from autoshard.rewrites.gradient_order import BARRIERS_LATE, MATMULS, SUM, has_dims
 from autoshard.rewrites.offload_order import movable_of
 from autoshard.rewrites.recomputation.block import Block
 
@@ -26,19 +27,48 @@ def gradients_before(block: Block, barriers: Sequence[int]) -> dict[int, list[in
     cluster = block.costed.cluster
     if cluster.num_devices == 1 or not cluster.compiler.does("schedule.late_gradients"):
         return waited
-    ops = [op.operation for op in block.block.operations]
-    updates = of_updates(ops, movable_of(block.costed.imported.module))
-    for position, op in enumerate(block.ops):
-        if op.name not in MATMULS:
-            continue
+    for position in block.once("gradients", lambda: _gradients(block)):
         following = barriers[bisect(barriers, position) :][: BARRIERS_LATE + 1]
         if len(following) <= BARRIERS_LATE:  # the last ones wait: that takes up to a fifth more
             break
-        if all(use.owner.operation in updates for made in op.results for use in made.uses):
-            waited.setdefault(following[-1], []).extend(
-                _read_behind(block, position, following[-1])
-            )
+        waited.setdefault(following[-1], []).extend(_read_behind(block, position, following[-1]))
     return {barrier: list(dict.fromkeys(numbers)) for barrier, numbers in waited.items()}
+
+
+def _gradients(block: Block) -> list[int]:
+    """Positions of ops that make gradients, of which only updates read anything."""
+    core, ops = block.core, block.ops
+    may_move = movable_of(block.costed.imported.module)
+    readers = [[r for v in core.results(at) for r in core.readers(v)] for at in range(len(ops))]
+    is_update = [False] * len(ops)
+    for at in reversed(range(len(ops))):
+        is_update[at] = all(is_update[one] for one in readers[at]) and may_move(ops[at])
+
+    def sums_activations(position: int) -> bool:
+        """See ``rewrites.gradient_order.is_gradient_of``."""
+        seen, waiting = {position}, [position]
+        while waiting:
+            for number in core.operands(waiting.pop()):
+                value = core.value(number)
+                if value.maker < 0 or value.storage is Storage.FREE:
+                    continue
+                if not all(is_update[one] for one in core.readers(number)):
+                    return True
+                maker = value.maker
+                if is_update[maker] and ops[maker].name != SUM and maker not in seen:
+                    seen.add(maker)
+                    waiting.append(maker)
+        return False
+
+    found: list[int] = []
+    for at, op in enumerate(ops):
+        if op.name in MATMULS:
+            is_gradient = all(is_update[one] for one in readers[at])
+        else:
+            is_gradient = op.name == SUM and is_update[at] and has_dims(op) and sums_activations(at)
+        if is_gradient:
+            found.append(at)
+    return found
 
 
 def _read_behind(block: Block, position: int, barrier: int) -> list[int]:

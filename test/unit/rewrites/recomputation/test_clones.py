@@ -176,6 +176,22 @@ CHAIN_SIZES = [0, 4, 10, 1, 1]
 CHAIN_GAP = Dropped(2, early=1, late=3, middle=2)
 
 
+FUSED_AGAIN = [[0], [0], [0], [1], [4], [0], [0], [4], [0], [0], [0], [0], [4]]
+"""Value 4 is made of value 1 and read by ops 4, 7 and 12."""
+
+
+@pytest.mark.parametrize("sends", [False, True])
+def test_what_a_fusion_made_again_is_made_anew_for_a_reader_far_away(sends: bool) -> None:
+    """Value 1 is gone for 4 points: op 7 comes as soon, op 12 does not, and finds value 1 alone."""
+    sizes = [0, *[1] * len(FUSED_AGAIN)]
+    sent = frozenset({3} if sends else ())
+    program = Program(FUSED_AGAIN, sizes, fused=frozenset({4}), sends=sent)
+    found = clones(program, [Dropped(1, early=0, late=4, middle=2)])
+    assert [(one.position, one.ops) for one in found.batches] == [(4, [0, 3]), (7, []), (12, [3])]
+    # Originals that nobody reads are not counted, nor what fusions compute anyway.
+    assert found.seconds == (1 if sends else 0)
+
+
 @pytest.mark.parametrize("is_kept", [False, True])
 def test_what_was_sent_between_devices_is_kept_where_that_is_asked_for(is_kept: bool) -> None:
     """Value 1 is sent: its copy is sent again, or it lives until the copy of value 2 is made."""

@@ -33,6 +33,8 @@ class Barrier:
     """Whether something reads the last of its results: what it waits for."""
     gradients: int
     """Products that it waits for and that go through it alone."""
+    sums: int
+    """Sums likewise, of arrays with one dim more at least."""
 
 
 def _barriers(
@@ -48,7 +50,8 @@ def _barriers(
     def visit(op: mlir.Operation) -> mlir.WalkResult:
         if op.name == "stablehlo.optimization_barrier":
             last = op.results[len(op.results) - 1]
-            found.append(Barrier(_is_between_moves(op), bool(list(last.uses)), _gradients(op)))
+            is_waited_for = bool(list(last.uses))
+            found.append(Barrier(_is_between_moves(op), is_waited_for, *_gradients(op)))
         return mlir.WalkResult.ADVANCE
 
     module = parse_bytes(plan.bytecode, new_context(), "plan")
@@ -56,16 +59,17 @@ def _barriers(
     return found
 
 
-def _gradients(barrier: mlir.Operation) -> int:
-    """How many products it takes that nothing else reads, or what their copies in another type or
-    order are."""
+def _gradients(barrier: mlir.Operation) -> tuple[int, int]:
+    """How many products and sums it takes that nothing else reads, or what copies of products in
+    another type or order are."""
     makers = [
         value.owner
         for value in barrier.operands
         if isinstance(value, mlir.OpResult) and len(list(value.uses)) == 1
     ]
     names = [f"stablehlo.{name}" for name in ("dot_general", "transpose", "convert")]
-    return sum(maker.name in names for maker in makers)
+    products = sum(maker.name in names for maker in makers)
+    return products, sum(maker.name == "stablehlo.reduce" for maker in makers)
 
 
 def _is_between_moves(barrier: mlir.Operation) -> bool:
@@ -89,6 +93,9 @@ def test_gradients_are_at_most_a_layer_late(devices: int) -> None:
     weights = 7 * SMALL.layers
     found = sum(one.gradients for one in barriers)
     assert found > weights if devices > 1 else found < weights / 2
+    # Scales of norms: what they are summed up from would wait as long.
+    sums = sum(one.sums for one in barriers)
+    assert (sums >= SMALL.layers) == (devices > 1)
 
 
 def test_the_program_waits_until_a_value_is_on_the_host() -> None:
