@@ -59,7 +59,7 @@ def decisions(plan: autoshard.Plan) -> set[str]:
 @pytest.mark.parametrize("recompute", ["marks", "auto"])
 def test_sent_computed_again_and_kept_steps_are_equal(scans: bool, recompute: Any) -> None:
     fn = programs.step(None, scans)
-    share = 0.65
+    share = 0.7
     options = {"recompute": recompute, "host_offload": "auto"}
     limit = int(share * planned(scans).peak_bytes)
     step = autoshard.jit(fn, memory_limit=limit, **OPTIONS, **options)
