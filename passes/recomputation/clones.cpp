@@ -265,10 +265,14 @@ void Builder::use(std::int32_t number, std::int32_t position) {
 void Builder::bridge(std::int32_t number, std::int32_t position) {
   if (!states_.is_touched(number)) return;
   const ValueState& state = of(number);
-  if (state.dropped < 0) return;
-  const std::int32_t early = std::max(all_[0][state.dropped].early, 0);
+  if (state.dropped < 0 && state.sent < 0) {
+    // A fused one, of an earlier batch.
+    if (is_cloned(number)) shortest_gap_ = std::min(shortest_gap_, state.reach);
+    return;
+  }
+  const Dropped& one = state.sent < 0 ? all_[0][state.dropped] : all_[1][state.sent];
   const std::int32_t end = is_cloned(number) ? state.cloned_at : block_.ops[position].point;
-  shortest_gap_ = std::min(shortest_gap_, end - block_.ops[early].point);
+  shortest_gap_ = std::min(shortest_gap_, end - block_.ops[std::max(one.early, 0)].point);
 }
 
 void Builder::set_reach(std::int32_t position, std::span<const std::int32_t> ops) {

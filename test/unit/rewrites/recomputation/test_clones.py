@@ -192,6 +192,13 @@ def test_what_a_fusion_made_again_is_made_anew_for_a_reader_far_away(sends: bool
     assert found.seconds == (1 if sends else 0)
 
 
+def test_so_is_what_was_made_again_of_a_value_on_the_host() -> None:
+    """Else what is gathered for it would wait, though the value does not."""
+    program = Program(FUSED_AGAIN, [0, *[1] * len(FUSED_AGAIN)], fused=frozenset({4}))
+    found = clones(program, [], [Dropped(1, early=0, late=4, middle=2)])
+    assert [(one.position, one.ops) for one in found.batches] == [(4, [3]), (7, []), (12, [3])]
+
+
 @pytest.mark.parametrize("is_kept", [False, True])
 def test_what_was_sent_between_devices_is_kept_where_that_is_asked_for(is_kept: bool) -> None:
     """Value 1 is sent: its copy is sent again, or it lives until the copy of value 2 is made."""
