@@ -14,9 +14,9 @@ func.func @main(%table: tensor<1024x64xf32>, %ids: tensor<32xi32>) -> tensor<32x
 
 // -----
 
-// A table cut by rows: every device looks up what it has, and the partial results are added in
-// place, 2 * 3/4 of 16 x 64 x 4 bytes; cutting the sum further is free.
-// CHECK:       autoshard.resharded_bytes = 6.144000e+03
+// A table cut by rows: every device looks up what it has, and the partial results are scattered,
+// 3/4 of 16 x 64 x 4 bytes; the op is said to make the sum.
+// CHECK:       autoshard.resharded_bytes = 3.072000e+03
 // CHECK-LABEL: func.func @main
 func.func @main(%table: tensor<1024x64xf32>, %ids: tensor<32xi32>) -> tensor<32x64xf32> {
   // CHECK:      stablehlo.gather

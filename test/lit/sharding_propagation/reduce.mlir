@@ -14,9 +14,9 @@ func.func @main(%x: tensor<64x128xf32>) -> tensor<64xf32> {
 
 // -----
 
-// Over a cut dim each device has a partial result, which is added up in place: 2 * 3/4 of
-// 32 x 4 bytes. Partitioners scatter only the sums of ops with two operands, as dot_general.
-// CHECK:       autoshard.resharded_bytes = 1.920000e+02
+// Over a cut dim each device has a partial result, which is scattered: 3/4 of 32 x 4 bytes. The op
+// is said to make the sum, as partitioners scatter those of ops with two operands alone.
+// CHECK:       autoshard.resharded_bytes = 9.600000e+01
 // CHECK-LABEL: func.func @main
 func.func @main(%x: tensor<64x128xf32>) -> tensor<64xf32> {
   %zero = stablehlo.constant dense<0.0> : tensor<f32>
