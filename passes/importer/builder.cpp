@@ -88,6 +88,9 @@ void ProgramBuilder::add(std::int32_t number, double trips, const Describe& desc
     const std::int32_t sum = added_in_place(number, op.operands);
     if (sum != no_value) {
       alias(number, {&sum, 1});
+      for (const std::int32_t ssa : operands) {
+        set_after(read.first_result, std::max(after_[read.first_result], after_[ssa]));
+      }
       return;
     }
   }
@@ -232,14 +235,19 @@ std::int32_t ProgramBuilder::added_in_place(std::int32_t sum,
   if (host_depth > 0 || num_on_host_ > 0 || num_marked_ > 0) return no_value;
   for (std::size_t k = 0; k < operands.size(); ++k) {
     const std::int32_t written = operands[k], other = operands[1 - k];
-    const std::int32_t ssa =
-        module_.operands[module_.ops[sum].first_operand + static_cast<std::int32_t>(k)];
+    const auto operand_of = [&](std::size_t which) {
+      const auto first = static_cast<std::size_t>(module_.ops[sum].first_operand);
+      return module_.operands[first + which];
+    };
+    const std::int32_t ssa = operand_of(k), after = after_[operand_of(1 - k)];
     if (written == no_value || other == no_value || values_[other].is_free) continue;
-    // What is written over has to be there before.
-    if (num_reads_[ssa] != 1 || maker_[written] < 0 || other >= written) continue;
-    if (!updates_zeros_[maker_[written]]) continue;
-    updates_zeros_[maker_[written]] = false;
-    ops_[maker_[written]].operands[0] = other;
+    const std::int32_t update = maker_[written];
+    // What is written over has to be there before, and what it waits for.
+    if (num_reads_[ssa] != 1 || update < 0 || other >= written || after >= update) continue;
+    if (!updates_zeros_[update]) continue;
+    updates_zeros_[update] = false;
+    ops_[update].operands[0] = other;
+    ops_[update].after = std::max(ops_[update].after, after);
     return written;
   }
   return no_value;

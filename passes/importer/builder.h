@@ -36,6 +36,7 @@ struct OpClass {
   bool is_zero = false;
   /// It writes a part of its first operand (a dynamic update slice).
   bool is_update = false;
+  /// It adds two operands.
   bool is_sum = false;
   /// `no_type` for rank 0.
   std::vector<std::int32_t> result_types;
