@@ -80,17 +80,16 @@ class Constraints:
         return self.moved(value, computed, final, where, why)
 
     def behind_barrier(
-        self, value: mlir.Value, sharding: Placement, where: mlir.InsertionPoint, why: mlir.Location
+        self, value: mlir.Value, where: mlir.InsertionPoint, why: mlir.Location
     ) -> mlir.Value:
         """The same value, such that no pass finds it equal to the first one."""
-        behind = mlir.Operation.create(
+        return mlir.Operation.create(
             "stablehlo.optimization_barrier",
             results=[value.type],
             operands=[value],
             loc=why,
             ip=where,
         ).results[0]
-        return self.held(behind, sharding, where, why)
 
     def _steps(
         self, source: Placement, target: Placement, type_: mlir.Type

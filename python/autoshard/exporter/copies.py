@@ -140,7 +140,8 @@ class Copies:
             return self._constraints.moved(start, larger, wanted, where, why)
         start = source.value
         if has_older:
-            start = self._constraints.behind_barrier(start, source.sharding, where, why)
+            start = self._constraints.behind_barrier(start, where, why)
+            start = self._constraints.held(start, source.sharding, where, why)
         return self._constraints.moved(start, source.sharding, wanted, where, why)
 
     def _larger_copy(

@@ -50,9 +50,10 @@ def scattered_axes(planned: PlannedOp) -> frozenset[AxisRef]:
     Example:
         ``[{dp}, {tp}, {}], [{dp}, {tp}, {}] -> [{dp, tp}, {}, {}]``, contracted along ``tp``.
     """
-    op, (computed,) = planned.op, planned.computed[:1]
-    if op.name != _DOT or computed is None:
+    op = planned.op
+    if op.name != _DOT or planned.computed[0] is None:
         return frozenset()
+    cuts = planned.computed[0].sharding.dims
     numbers = stablehlo.DotDimensionNumbers(op.attributes["dot_dimension_numbers"])
     found: set[AxisRef] = set()
     batching = zip(numbers.lhs_batching_dimensions, numbers.rhs_batching_dimensions, strict=True)
@@ -60,7 +61,7 @@ def scattered_axes(planned: PlannedOp) -> frozenset[AxisRef]:
         for operand, place in zip(planned.operands, in_operands, strict=True):
             if operand is not None:
                 cut = operand.sharding.dims[place]
-                found.update(axis for axis in computed.sharding.dims[dim] if axis not in cut)
+                found.update(axis for axis in cuts[dim] if axis not in cut)
     return frozenset(found)
 
 

@@ -174,14 +174,14 @@ class _Pinner:
             op.results, planned.computed, planned.results, strict=True
         ):
             value = result
-            if repeats and computed is not None:
-                value = self.constraints.behind_barrier(result, computed, where, op.location)
-                value = self.constraints.moved(value, computed, final, where, op.location)
-            elif not self.joined.take(planned, result, computed, final):
-                value = self.constraints.added_up(
-                    value, computed, self.joined.scattered(planned), where, op.location
-                )
-                value = self.constraints.placed(value, computed, final, where, op.location)
+            is_repeated = repeats and computed is not None
+            if is_repeated or not self.joined.take(planned, result, computed, final):
+                at = where, op.location
+                scattered = self.joined.scattered(planned)
+                value = self.constraints.added_up(value, computed, scattered, *at)
+                if is_repeated:
+                    value = self.constraints.behind_barrier(value, *at)
+                value = self.constraints.placed(value, computed, final, *at)
             self.copies.become(result, value, final)
 
     def _on_blocks(self, planned: PlannedOp, on_blocks: BlockOp) -> None:
