@@ -17,8 +17,9 @@ there as well or rise, and steps take up to 9% longer (docs/design/memory.md).
 from __future__ import annotations
 
 from bisect import bisect
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from typing import TypeVar
 
 from autoshard.cluster import Cluster
 from autoshard.ir import mlir
@@ -30,6 +31,8 @@ from autoshard.rewrites.offload_order import movable_of
 BARRIER = "stablehlo.optimization_barrier"
 MATMULS = ("stablehlo.dot_general", "stablehlo.convolution")
 SUM = "stablehlo.reduce"
+
+_Op = TypeVar("_Op")
 
 _CONSTANTS = ("stablehlo.constant", "stablehlo.broadcast_in_dim", "stablehlo.iota")
 
@@ -80,39 +83,51 @@ def bound_gradients(
 
 
 def is_gradient_of(updates: AbstractSet[mlir.Operation]) -> Callable[[mlir.Operation], bool]:
-    """Whether a matmul or a sum makes a gradient for which something waits that others made.
-
-    Sums do that are made of what others read as well: those of the gradient of an activation are
-    the gradients of a bias, or of the scale of a norm. Sums of gradients, as for their norm, are
-    parts of updates.
-    """
+    """Whether a matmul or a sum makes a gradient for which something waits that others made."""
 
     def is_read_by_others(value: mlir.Value) -> bool:
         return any(use.owner.operation not in updates for use in value.uses)
 
-    def sums_activations(op: mlir.Operation) -> bool:
-        seen, waiting = {op}, [op]
-        while waiting:
-            for value in waiting.pop().operands:
-                maker = value.owner
-                if isinstance(maker, mlir.Block):
-                    continue
-                if maker.name in _CONSTANTS:
-                    continue
-                if is_read_by_others(value):
-                    return True
-                one = maker.operation
-                if one in updates and one.name != SUM and one not in seen:
-                    seen.add(one)
-                    waiting.append(one)
-        return False
+    def made_of(op: mlir.Operation) -> Iterator[tuple[mlir.Operation, bool]]:
+        for value in op.operands:
+            maker = value.owner
+            if not isinstance(maker, mlir.Block) and maker.name not in _CONSTANTS:
+                yield maker.operation, is_read_by_others(value)
+
+    def is_part(op: mlir.Operation) -> bool:
+        return op in updates and op.name != SUM
 
     def is_gradient(op: mlir.Operation) -> bool:
         if not all(reader in updates for reader in _readers(op)):
             return False
-        return op.name != SUM or (has_dims(op) and sums_activations(op))
+        return op.name != SUM or (has_dims(op) and sums_activations(op, made_of, is_part))
 
     return is_gradient
+
+
+def sums_activations(
+    op: _Op, made_of: Callable[[_Op], Iterable[tuple[_Op, bool]]], is_part: Callable[[_Op], bool]
+) -> bool:
+    """Is a sum made of what others than updates read as well?
+
+    Those of the gradient of an activation are the gradients of a bias, or of the scale of a norm.
+    Sums of gradients, as for their norm, are parts of updates.
+
+    Args:
+        op: The sum.
+        made_of: The makers of the operands of an op that are no constants and no arguments, with
+            whether others than updates read what they make.
+        is_part: Is an op a part of an update, and no sum?
+    """
+    seen, waiting = {op}, [op]
+    while waiting:
+        for maker, is_read_by_others in made_of(waiting.pop()):
+            if is_read_by_others:
+                return True
+            if is_part(maker) and maker not in seen:
+                seen.add(maker)
+                waiting.append(maker)
+    return False
 
 
 def has_dims(op: mlir.Operation) -> bool:

@@ -6,10 +6,16 @@ As rewrites/gradient_order.py says it of layers that a program computes again by
 from __future__ import annotations
 
 from bisect import bisect
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from autoshard._core import Storage
-from autoshard.rewrites.gradient_order import BARRIERS_LATE, MATMULS, SUM, has_dims
+from autoshard.rewrites.gradient_order import (
+    BARRIERS_LATE,
+    MATMULS,
+    SUM,
+    has_dims,
+    sums_activations,
+)
 from autoshard.rewrites.offload_order import movable_of
 from autoshard.rewrites.recomputation.block import Block
 
@@ -44,28 +50,22 @@ def _gradients(block: Block) -> list[int]:
     for at in reversed(range(len(ops))):
         is_update[at] = all(is_update[one] for one in readers[at]) and may_move(ops[at])
 
-    def sums_activations(position: int) -> bool:
-        """See ``rewrites.gradient_order.is_gradient_of``."""
-        seen, waiting = {position}, [position]
-        while waiting:
-            for number in core.operands(waiting.pop()):
-                value = core.value(number)
-                if value.maker < 0 or value.storage is Storage.FREE:
-                    continue
-                if not all(is_update[one] for one in core.readers(number)):
-                    return True
-                maker = value.maker
-                if is_update[maker] and ops[maker].name != SUM and maker not in seen:
-                    seen.add(maker)
-                    waiting.append(maker)
-        return False
+    def made_of(position: int) -> Iterator[tuple[int, bool]]:
+        for number in core.operands(position):
+            value = core.value(number)
+            if value.maker >= 0 and value.storage is not Storage.FREE:
+                yield value.maker, not all(is_update[one] for one in core.readers(number))
+
+    def is_part(position: int) -> bool:
+        return is_update[position] and ops[position].name != SUM
 
     found: list[int] = []
     for at, op in enumerate(ops):
         if op.name in MATMULS:
             is_gradient = all(is_update[one] for one in readers[at])
         else:
-            is_gradient = op.name == SUM and is_update[at] and has_dims(op) and sums_activations(at)
+            is_sum = op.name == SUM and is_update[at] and has_dims(op)
+            is_gradient = is_sum and sums_activations(at, made_of, is_part)
         if is_gradient:
             found.append(at)
     return found
