@@ -17,6 +17,7 @@ namespace autoshard::planning {
 ///   + sum over sharding classes  held
 ///   + sum over sums of loops  parts
 ///   + sum over operands    transient * bytes that an op reshards for itself
+///   + sum over results     transient * bytes that a collective makes of them
 class Costs {
  public:
   virtual ~Costs() = default;
@@ -50,8 +51,9 @@ class Costs {
   virtual double parts(std::int32_t /*sum*/, double /*more_bytes*/) const { return 0; }
   /// What it costs in itself to hold all members of a sharding class as `sharding`.
   virtual double held(std::int32_t sharding_class, const Sharding& sharding) const = 0;
-  /// What a byte costs that an op class holds only while it runs.
-  virtual double transient(std::int32_t) const { return 0; }
+  /// What a byte costs that a use reshards: of an operand while its op runs, of a result as
+  /// long as readers of it run.
+  virtual double transient(const Use&) const { return 0; }
   /// What a byte costs of copies that a flow makes, by its number, and that are more than
   /// slices.
   virtual double copy(std::size_t) const { return 0; }

@@ -75,16 +75,13 @@ std::int32_t NetworkBuilder::parts_table(std::int32_t sum, const LevelOptions& l
                });
 }
 
-/// Bytes of the operand on a device if the op has to reshard it, the options of the sharding
-/// class by those of the op.
+/// Bytes on a device if a use reshards, the options of the sharding class by those of the op.
 std::int32_t NetworkBuilder::transient_table(const Use& use, const LevelOptions& level) {
   const Domain& held = store_.domain_at(level.domains[use.sharding_class]);
-  const std::vector<std::int32_t>& wanted =
-      store_.options_at(level.ops[use.op]).operands[use.position];
-  return table({use_id(use, level, 3u), 1}, held.shardings, wanted.size(),
-               [&](std::int32_t s, std::int32_t o) {
-                 return store_.copied_bytes(held.type, s, wanted[o]);
-               });
+  const OpOptions& op = store_.options_at(level.ops[use.op]);
+  return table(
+      {use_id(use, level, 3u), use.is_result ? 2 : 1}, held.shardings, op.strategies.size(),
+      [&](std::int32_t s, std::int32_t o) { return store_.transient_bytes(use, s, op, o); });
 }
 
 /// Reshard costs, the options of the source's domain by those of the target's.
@@ -162,8 +159,8 @@ const solver::Problem& NetworkBuilder::build(const LevelOptions& level) {
     const std::int32_t op = first_op + use.op;
     network_.add_edge(use.sharding_class, op, index_in_network(use_table(use, level)),
                       use.trips);
-    if (use.is_result || use.is_kept) continue;
-    const double price = costs_.transient(use.op);
+    if (use.is_kept) continue;
+    const double price = costs_.transient(use);
     if (price > 0) {
       network_.add_edge(use.sharding_class, op, index_in_network(transient_table(use, level)),
                         price);
@@ -217,11 +214,9 @@ double NetworkBuilder::cost_of(const LevelOptions& level,
     const double cost = store_.use_cost(use, s, op, option);
     if (cost == not_allowed) return not_allowed;
     total += use.trips * cost;
-    if (use.is_result || use.is_kept) continue;
-    const double price = costs_.transient(use.op);
-    if (price > 0) {
-      total += price * store_.copied_bytes(options.type, s, op.operands[use.position][option]);
-    }
+    if (use.is_kept) continue;
+    const double price = costs_.transient(use);
+    if (price > 0) total += price * store_.transient_bytes(use, s, op, option);
   }
   for (std::size_t n = 0; n < classes_.sums.size(); ++n) {
     const ClassSum& sum = classes_.sums[n];

@@ -60,7 +60,7 @@ double price_besides(const ProgramMemory& memory, const LiveRange& live,
 }  // namespace
 
 SecondsCosts::SecondsCosts(const ProgramOnMesh& on)
-    : on_(on), price_(on.classes.values.size(), 0) {
+    : on_(on), price_(on.classes.values.size(), 0), made_price_(on.classes.ops.size()) {
   std::map<std::pair<std::int32_t, std::int32_t>, std::int32_t> flows;
   for (std::size_t f = 0; f < on.classes.flows.size(); ++f) {
     const Flow& flow = on.classes.flows[f];
@@ -109,15 +109,30 @@ void SecondsCosts::set_prices(const Prices& prices, const Prices& deciding) {
     const std::int32_t flow = flow_of_passed_on_[n];
     if (flow >= 0) flow_price_[flow] += price_in(on_.memory.passed_on[n].loop);
   }
-  op_price_.assign(on_.classes.ops.size(), 0);
-  for (std::size_t i = 0; i < on_.classes.class_of_op.size() && !prices.empty(); ++i) {
-    const std::int32_t point = on_.memory.point[i];
-    for (const auto& [priced, price] : prices) {
-      if (priced == point) op_price_[on_.classes.class_of_op[i]] += price;
-    }
-  }
+  set_prices_of_ops(prices);
   whole_price_ = 0;
   for (const auto& [point, price] : prices) whole_price_ += price;
+}
+
+void SecondsCosts::set_prices_of_ops(const Prices& prices) {
+  operand_price_.assign(on_.classes.ops.size(), 0);
+  for (std::size_t c = 0; c < made_price_.size(); ++c) {
+    const OpSignature& signature = on_.signature_of_class(static_cast<std::int32_t>(c));
+    made_price_[c].assign(on_.program.rules[signature.rule].results.size(), 0);
+  }
+  for (std::size_t i = 0; i < on_.classes.class_of_op.size() && !prices.empty(); ++i) {
+    const Op& op = on_.program.ops[i];
+    const std::int32_t op_class = on_.classes.class_of_op[i];
+    const std::int32_t point = on_.memory.point[i];
+    operand_price_[op_class] +=
+        price_besides(on_.memory, {point, on_.memory.end_of_op(op, point)}, prices);
+    for (std::size_t k = 0; k < op.results.size(); ++k) {
+      const std::int32_t v = op.results[k];
+      if (v == no_value || on_.program.values[v].is_free) continue;
+      made_price_[op_class][k] +=
+          price_besides(on_.memory, on_.memory.live_if_stored[v], prices);
+    }
+  }
 }
 
 std::vector<double> SecondsCosts::prices_of_sums(const Prices& prices) const {

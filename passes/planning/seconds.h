@@ -23,7 +23,9 @@ using Prices = std::vector<std::pair<std::int32_t, double>>;
 ///                  what it takes to write it
 ///   held           bytes on a device * prices of the points at which its members live,
 ///                  plus 1e-18 s a byte, so that of equal plans the one that splits more wins
-///   transient      prices of the points at which the ops of a class run
+///   transient      of an operand prices of the points at which the ops of a class run, of a
+///                  result those at which fusions that compute it run, if a collective stores
+///                  what would live in them
 ///   copy           prices of the points at which a copy lives that is more than a slice of
 ///   its
 ///                  source, or a loop to which it is passed on
@@ -47,7 +49,9 @@ class SecondsCosts : public Costs {
   double scattering(const OpSignature& signature, const FactorAxes& axes, const Sharding& made,
                     const Sharding& held) const override;
   double held(std::int32_t sharding_class, const Sharding& sharding) const override;
-  double transient(std::int32_t op_class) const override { return op_price_[op_class]; }
+  double transient(const Use& use) const override {
+    return use.is_result ? made_price_[use.op][use.position] : operand_price_[use.op];
+  }
   double least_reduced(const OpSignature& signature, const FactorAxes& axes) const override;
   bool is_once(std::int32_t sum, double reduced, double bytes,
                double held_bytes) const override;
@@ -67,6 +71,7 @@ class SecondsCosts : public Costs {
   double most_untimed_cost(double memory_limit) const;
 
  private:
+  void set_prices_of_ops(const Prices& prices);
   std::vector<double> prices_of_sums(const Prices& prices) const;
   double adding_seconds(const ClassSum& sum, double more_bytes) const;
 
@@ -78,8 +83,10 @@ class SecondsCosts : public Costs {
   std::vector<double> flow_price_;
   /// By `ProgramMemory::passed_on`: its flow; -1: none.
   std::vector<std::int32_t> flow_of_passed_on_;
-  /// Seconds a byte that lives only while the ops of a class run.
-  std::vector<double> op_price_;
+  /// By op class: seconds a byte that lives while its ops run, all of them together.
+  std::vector<double> operand_price_;
+  /// By op class and result: seconds a byte of what a collective makes of it besides buffers.
+  std::vector<std::vector<double>> made_price_;
   std::uint64_t prices_id_ = 0;
   /// By sum: what each byte more of the parts of a result costs, of all members together, as
   /// charged and as decided by.
