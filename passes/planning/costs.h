@@ -16,8 +16,8 @@ namespace autoshard::planning {
 ///   + sum over flows       stored * stored_slice * bytes of a slice
 ///   + sum over sharding classes  held
 ///   + sum over sums of loops  parts
-///   + sum over operands    transient * bytes that an op reshards for itself
-///   + sum over results     transient * bytes that a collective makes of them
+///   + sum over uses        transient * bytes that an op has otherwise than they are held
+///   + sum over results     made * bytes that a collective makes of them
 class Costs {
  public:
   virtual ~Costs() = default;
@@ -51,9 +51,10 @@ class Costs {
   virtual double parts(std::int32_t /*sum*/, double /*more_bytes*/) const { return 0; }
   /// What it costs in itself to hold all members of a sharding class as `sharding`.
   virtual double held(std::int32_t sharding_class, const Sharding& sharding) const = 0;
-  /// What a byte costs that a use reshards: of an operand while its op runs, of a result as
-  /// long as readers of it run.
+  /// What a byte costs that an op class has otherwise than it is held.
   virtual double transient(const Use&) const { return 0; }
+  /// What a byte costs of what a collective makes of a result.
+  virtual double made(const Use&) const { return 0; }
   /// What a byte costs of copies that a flow makes, by its number, and that are more than
   /// slices.
   virtual double copy(std::size_t) const { return 0; }

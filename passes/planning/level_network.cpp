@@ -75,13 +75,23 @@ std::int32_t NetworkBuilder::parts_table(std::int32_t sum, const LevelOptions& l
                });
 }
 
-/// Bytes on a device if a use reshards, the options of the sharding class by those of the op.
+/// Bytes on a device that an op has otherwise than they are held, the options of the sharding
+/// class by those of the op.
 std::int32_t NetworkBuilder::transient_table(const Use& use, const LevelOptions& level) {
-  const Domain& held = store_.domain_at(level.domains[use.sharding_class]);
   const OpOptions& op = store_.options_at(level.ops[use.op]);
   return table(
-      {use_id(use, level, 3u), use.is_result ? 2 : 1}, held.shardings, op.strategies.size(),
+      {use_id(use, level, 3u), use.is_result ? 2 : 1},
+      store_.domain_at(level.domains[use.sharding_class]).shardings, op.strategies.size(),
       [&](std::int32_t s, std::int32_t o) { return store_.transient_bytes(use, s, op, o); });
+}
+
+/// The same of what a collective makes of a result.
+std::int32_t NetworkBuilder::made_table(const Use& use, const LevelOptions& level) {
+  const OpOptions& op = store_.options_at(level.ops[use.op]);
+  return table(
+      {use_id(use, level, 3u), 3},
+      store_.domain_at(level.domains[use.sharding_class]).shardings, op.strategies.size(),
+      [&](std::int32_t s, std::int32_t o) { return store_.made_bytes(use, s, op, o); });
 }
 
 /// Reshard costs, the options of the source's domain by those of the target's.
@@ -165,6 +175,11 @@ const solver::Problem& NetworkBuilder::build(const LevelOptions& level) {
       network_.add_edge(use.sharding_class, op, index_in_network(transient_table(use, level)),
                         price);
     }
+    const double made = use.is_result ? costs_.made(use) : 0;
+    if (made > 0) {
+      network_.add_edge(use.sharding_class, op, index_in_network(made_table(use, level)),
+                        made);
+    }
   }
   for (std::size_t n = 0; n < classes_.sums.size(); ++n) {
     const ClassSum& sum = classes_.sums[n];
@@ -217,6 +232,8 @@ double NetworkBuilder::cost_of(const LevelOptions& level,
     if (use.is_kept) continue;
     const double price = costs_.transient(use);
     if (price > 0) total += price * store_.transient_bytes(use, s, op, option);
+    const double made = use.is_result ? costs_.made(use) : 0;
+    if (made > 0) total += made * store_.made_bytes(use, s, op, option);
   }
   for (std::size_t n = 0; n < classes_.sums.size(); ++n) {
     const ClassSum& sum = classes_.sums[n];

@@ -50,6 +50,7 @@ class NetworkBuilder {
   std::int32_t use_table(const Use& use, const LevelOptions& level);
   std::int32_t parts_table(std::int32_t sum, const LevelOptions& level);
   std::int32_t transient_table(const Use& use, const LevelOptions& level);
+  std::int32_t made_table(const Use& use, const LevelOptions& level);
   std::int32_t flow_table(std::int32_t source, std::int32_t target, std::int32_t together);
   std::int32_t copy_table(std::int32_t source, std::int32_t target);
   std::int32_t slice_table(std::int32_t source, std::int32_t target);

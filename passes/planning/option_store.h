@@ -87,12 +87,17 @@ class OptionStore {
                    std::int32_t together);
   /// Bytes on a device of a copy that is no slice of what it is made from; else 0.
   double copied_bytes(std::int32_t type, std::int32_t from, std::int32_t to) const;
-  /// The same of what an op class reshards of an operand before, or of a result after it.
+  /// The same of what an op class has otherwise than it is held, and of what a collective
+  /// makes of its result.
   double transient_bytes(const Use& use, std::int32_t sharding, const OpOptions& op,
                          std::int32_t option) const {
+    const auto& used = (use.is_result ? op.results : op.operands)[use.position];
+    return copied_bytes(classes_.values[use.sharding_class].type, sharding, used[option]);
+  }
+  double made_bytes(const Use& use, std::int32_t sharding, const OpOptions& op,
+                    std::int32_t option) const {
     const std::int32_t type = classes_.values[use.sharding_class].type;
-    return use.is_result ? copied_bytes(type, op.results[use.position][option], sharding)
-                         : copied_bytes(type, sharding, op.operands[use.position][option]);
+    return copied_bytes(type, op.results[use.position][option], sharding);
   }
   /// Bytes on a device of a slice of what flows from a sharding of `type` to one of `other`;
   /// 0 of everything else.

@@ -60,7 +60,11 @@ double price_besides(const ProgramMemory& memory, const LiveRange& live,
 }  // namespace
 
 SecondsCosts::SecondsCosts(const ProgramOnMesh& on)
-    : on_(on), price_(on.classes.values.size(), 0), made_price_(on.classes.ops.size()) {
+    : on_(on),
+      gathers_(on.program, on.memory, on.cluster.compiler),
+      price_(on.classes.values.size(), 0),
+      result_price_(on.classes.ops.size()),
+      made_price_(on.classes.ops.size()) {
   std::map<std::pair<std::int32_t, std::int32_t>, std::int32_t> flows;
   for (std::size_t f = 0; f < on.classes.flows.size(); ++f) {
     const Flow& flow = on.classes.flows[f];
@@ -95,9 +99,10 @@ void SecondsCosts::set_prices(const Prices& prices, const Prices& deciding) {
     }
   }
   for (const Copy& copy : on_.classes.copies) {
-    const double price = price_while(copy.live, prices);
+    const LiveRange live = gathers_.live(copy);
+    const double price = price_while(live, prices);
     if (price > 0) {
-      price_[copy.sharding_class] += on_.memory.share(copy.live, copy.value) * price;
+      price_[copy.sharding_class] += on_.memory.share(live, copy.value) * price;
     }
   }
   flow_price_.assign(on_.classes.flows.size(), 0);
@@ -119,14 +124,20 @@ void SecondsCosts::set_prices_of_ops(const Prices& prices) {
   for (std::size_t c = 0; c < made_price_.size(); ++c) {
     const OpSignature& signature = on_.signature_of_class(static_cast<std::int32_t>(c));
     made_price_[c].assign(on_.program.rules[signature.rule].results.size(), 0);
+    result_price_[c] = made_price_[c];
   }
-  for (std::size_t i = 0; i < on_.classes.class_of_op.size() && !prices.empty(); ++i) {
+  if (prices.empty()) return;
+  for (std::size_t i = 0; i < on_.classes.class_of_op.size(); ++i) {
     const Op& op = on_.program.ops[i];
     const std::int32_t op_class = on_.classes.class_of_op[i];
     const std::int32_t point = on_.memory.point[i];
-    operand_price_[op_class] +=
-        price_besides(on_.memory, {point, on_.memory.end_of_op(op, point)}, prices);
+    operand_price_[op_class] += price_besides(
+        on_.memory, {gathers_.first(point), on_.memory.end_of_op(op, point)}, prices);
+    const double while_it_runs = price_besides(on_.memory, {point, point + 1}, prices);
     for (std::size_t k = 0; k < op.results.size(); ++k) {
+      if (on_.signature_of_class(op_class).part.writes[k]) {
+        result_price_[op_class][k] += while_it_runs;
+      }
       const std::int32_t v = op.results[k];
       if (v == no_value || on_.program.values[v].is_free) continue;
       made_price_[op_class][k] +=

@@ -8,6 +8,7 @@
 #include "planning/assignment.h"
 #include "planning/classes.h"
 #include "planning/costs.h"
+#include "planning/gather_points.h"
 #include "planning/steps.h"
 
 namespace autoshard::planning {
@@ -23,9 +24,10 @@ using Prices = std::vector<std::pair<std::int32_t, double>>;
 ///                  what it takes to write it
 ///   held           bytes on a device * prices of the points at which its members live,
 ///                  plus 1e-18 s a byte, so that of equal plans the one that splits more wins
-///   transient      of an operand prices of the points at which the ops of a class run, of a
-///                  result those at which fusions that compute it run, if a collective stores
-///                  what would live in them
+///   transient      prices of the points at which the ops of a class run; of operands also
+///                  from where they are gathered, and to where others compute the op again
+///   made           prices of the points at which a result would live that lives in fusions
+///                  else: collectives store it
 ///   copy           prices of the points at which a copy lives that is more than a slice of
 ///   its
 ///                  source, or a loop to which it is passed on
@@ -50,8 +52,9 @@ class SecondsCosts : public Costs {
                     const Sharding& held) const override;
   double held(std::int32_t sharding_class, const Sharding& sharding) const override;
   double transient(const Use& use) const override {
-    return use.is_result ? made_price_[use.op][use.position] : operand_price_[use.op];
+    return use.is_result ? result_price_[use.op][use.position] : operand_price_[use.op];
   }
+  double made(const Use& use) const override { return made_price_[use.op][use.position]; }
   double least_reduced(const OpSignature& signature, const FactorAxes& axes) const override;
   bool is_once(std::int32_t sum, double reduced, double bytes,
                double held_bytes) const override;
@@ -76,6 +79,7 @@ class SecondsCosts : public Costs {
   double adding_seconds(const ClassSum& sum, double more_bytes) const;
 
   const ProgramOnMesh on_;
+  const GatherPoints gathers_;
   /// Seconds a byte, of all members of a sharding class together.
   std::vector<double> price_;
   /// By flow: seconds a byte of what it makes besides, all members together: copies, and what
@@ -83,10 +87,11 @@ class SecondsCosts : public Costs {
   std::vector<double> flow_price_;
   /// By `ProgramMemory::passed_on`: its flow; -1: none.
   std::vector<std::int32_t> flow_of_passed_on_;
-  /// By op class: seconds a byte that lives while its ops run, all of them together.
+  /// By op class: seconds a byte that is gathered for its ops, all of them together.
   std::vector<double> operand_price_;
-  /// By op class and result: seconds a byte of what a collective makes of it besides buffers.
-  std::vector<std::vector<double>> made_price_;
+  /// By op class and result: seconds a byte of what its ops write otherwise than it is held,
+  /// and of what collectives make of it besides buffers.
+  std::vector<std::vector<double>> result_price_, made_price_;
   std::uint64_t prices_id_ = 0;
   /// By sum: what each byte more of the parts of a result costs, of all members together, as
   /// charged and as decided by.

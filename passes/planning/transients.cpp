@@ -10,37 +10,16 @@
 
 #include "cost/compute.h"
 #include "cost/reshard.h"
-#include "memory/loop_nest.h"
 #include "memory/program_index.h"
 #include "model/products.h"
 #include "planning/collective_matmul.h"
 #include "planning/delayed_reduction.h"
 #include "planning/fills.h"
+#include "planning/gather_points.h"
 #include "planning/options.h"
 
 namespace autoshard::planning {
 namespace {
-
-/// By program point: the one of the matmul before that is in the same loop; the point itself
-/// if there is none. What is gathered beside other ops is there from then on.
-std::vector<std::int32_t> matmuls_before(const Program& program, const ProgramMemory& memory) {
-  const LoopNest loops(program);
-  const auto points = static_cast<std::size_t>(memory.num_points);
-  std::vector<std::int32_t> loop_at(points, -1), before(points);
-  std::vector<bool> is_matmul(points, false);
-  for (std::size_t i = 0; i < program.ops.size(); ++i) {
-    const std::int32_t point = memory.point[i];
-    loop_at[point] = loops.of_op(static_cast<std::int32_t>(i));
-    if (program.rules[program.ops[i].rule].work == Work::matmul) is_matmul[point] = true;
-  }
-  std::vector<std::int32_t> latest(program.loops.size() + 1, -1);
-  for (std::size_t p = 0; p < points; ++p) {
-    std::int32_t& last = latest[loop_at[p] + 1];
-    before[p] = last < 0 ? static_cast<std::int32_t>(p) : last;
-    if (is_matmul[p]) last = static_cast<std::int32_t>(p);
-  }
-  return before;
-}
 
 /// What an op of a class stores besides its values.
 struct OpTransients {
@@ -356,18 +335,12 @@ void add_filled(const ProgramOnMesh& on, const Assignment& assignment,
 
 std::vector<Transient> transients_of(const ProgramOnMesh& on, const Assignment& assignment) {
   std::vector<Transient> result;
-  std::vector<std::int32_t> before;
-  if (on.cluster.compiler.schedule.hides_gathers) {
-    before = matmuls_before(on.program, on.memory);
-  }
-  const auto sent_from = [&](std::int32_t point) {
-    return before.empty() ? point : before[point];
-  };
+  const GatherPoints gathers(on.program, on.memory, on.cluster.compiler);
   for (const Copy& copy : on.classes.copies) {
     const ShardingClass& sharding_class = on.classes.values[copy.sharding_class];
     const Sharding& to = assignment.sharding(copy.sharding_class);
     if (only_cuts(assignment.sharding(sharding_class.source), to)) continue;
-    const LiveRange live{sent_from(copy.live.first), copy.live.last};
+    const LiveRange live = gathers.live(copy);
     const double share = on.memory.share(live, copy.value) / on.memory.share(live);
     result.push_back({live, share * on.local_bytes(sharding_class.type, to)});
   }
@@ -387,7 +360,8 @@ std::vector<Transient> transients_of(const ProgramOnMesh& on, const Assignment& 
       result.push_back({{point, point + 1}, scratch_bytes(on, assignment, i)});
     }
     if (of_op.gathered > 0) {
-      result.push_back({{sent_from(point), on.memory.end_of_op(op, point)}, of_op.gathered});
+      result.push_back(
+          {{gathers.first(point), on.memory.end_of_op(op, point)}, of_op.gathered});
     }
   }
   for (const Body& body : on.program.bodies) {
