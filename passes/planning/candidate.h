@@ -32,6 +32,10 @@ inline bool by_objective(const Candidate& a, const Candidate& b) {
   return a.objective < b.objective;
 }
 
+inline bool by_seconds(const Candidate& a, const Candidate& b) {
+  return a.seconds < b.seconds;
+}
+
 /// The cheapest plan on the fewest axes among those that cost up to `tolerance` more than the
 /// cheapest; null if the list is empty.
 template <typename Cost>

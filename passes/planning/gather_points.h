@@ -16,7 +16,7 @@ class GatherPoints {
  public:
   GatherPoints(const Program& program, const ProgramMemory& memory, const Compiler& compiler);
 
-  /// Of what is read at `point`.
+  /// The point from which on what is read at `point` is there.
   std::int32_t first(std::int32_t point) const {
     return before_.empty() ? point : before_[point];
   }

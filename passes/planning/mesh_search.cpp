@@ -30,10 +30,16 @@ MeshSearch::MeshSearch(const ProgramOnMesh& on, const RecursiveOptions& options,
       levels_(on.program, on.mesh, on.classes, costs_, orders_),
       all_(all_axes(on.mesh)) {}
 
-InternedAssignment MeshSearch::greedy_by_axis() {
+InternedAssignment MeshSearch::greedy_by_axis(const Prices& prices) {
   InternedAssignment assignment = levels_.unsplit();
   AxisMask decided = 0;
+  double devices = 1;  // along axes that are decided later
+  for (std::int64_t size : on_.mesh.axis_sizes) devices *= static_cast<double>(size);
   for (int axis = 0; axis < on_.mesh.rank(); ++axis) {
+    devices /= static_cast<double>(on_.mesh.axis_sizes[axis]);
+    Prices cut_further = prices;
+    for (auto& [point, price] : cut_further) price /= devices;
+    costs_.set_prices(cut_further);
     result_ = levels_.solve(assignment, decided, 1u << axis, mesh_first_rounds, options_.seed,
                             false);
     decided |= 1u << axis;

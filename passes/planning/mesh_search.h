@@ -36,8 +36,9 @@ class MeshSearch {
   /// Nothing is charged for memory, but as much of sums is reduced once as at these prices.
   void set_free(const Prices& deciding) { costs_.set_prices({}, deciding); }
 
-  /// One level an axis, the first axis first.
-  InternedAssignment greedy_by_axis();
+  /// One level an axis, the first axis first, at `prices` in the end: those of an axis are for
+  /// bytes as they are if all that is held then is cut along all axes that follow.
+  InternedAssignment greedy_by_axis(const Prices& prices);
 
   /// Every level again until nothing improves. `reached` is the objective of `assignment`;
   /// returns the new one. Where no plan was reached, `may_skip` passes over an axis that

@@ -48,8 +48,7 @@ Stage& PlanMaker::stage(const Groups& groups) {
 Candidate PlanMaker::greedy_by_axis(const Groups& groups, double coeff) {
   Stage& on = stage(groups);
   Candidate found{&on, {}, 0, 0, 0, false, {}, coeff, prices(coeff)};
-  on.search.set_prices(found.prices);
-  found.assignment = on.search.greedy_by_axis();
+  found.assignment = on.search.greedy_by_axis(found.prices);
   found.objective = on.search.result().objective;
   return found;
 }

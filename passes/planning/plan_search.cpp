@@ -18,6 +18,9 @@ constexpr double price_rise = 8;
 /// Halvings, on a logarithmic scale, between a price whose plan does not fit and one whose
 /// does.
 constexpr int price_halvings = 3;
+/// A plan that fits and takes up to so many times as long as one that does not need not be
+/// looked for at lower prices.
+constexpr double hardly_slower = 1.005;
 /// A plan of few rounds without a price, which needs up to so many times the memory, may fit
 /// once it is searched to the end.
 constexpr double within_reach = 1.4;
@@ -239,6 +242,22 @@ std::size_t PlanSearch::first_that_fits(std::size_t rung, std::vector<Candidate>
   return last;
 }
 
+std::size_t PlanSearch::lowest_that_fits(std::size_t rung, std::vector<Candidate>& pool) {
+  const double least = std::min_element(pool.begin(), pool.end(), by_seconds)->seconds;
+  while (rung > 1 && !plans_.is_late() &&
+         fastest_that_fits(pool).seconds > hardly_slower * least) {
+    bool is_fitting = false;
+    for (Candidate& best : meshes_.best_of(meshes_.at_price(price_ladder[rung - 1]))) {
+      task_.phases.start("memory");
+      pool.push_back(std::move(best));
+      if (plans_.fits(plans_.evaluate(pool.back()))) is_fitting = true;
+    }
+    if (!is_fitting) break;
+    --rung;
+  }
+  return rung;
+}
+
 Candidate PlanSearch::fastest_that_fits(std::vector<Candidate>& pool) const {
   return planning::fastest_that_fits(pool, task_.options.memory_limit, 0,
                                      plans_.axes_tolerance());
@@ -349,6 +368,11 @@ Candidate PlanSearch::cheapest_that_fits() {
       std::vector<Candidate> free = unpriced_->without_price(within_last_reach);
       if (has_fitting(free)) return unpriced_->finished(free);
     }
+  }
+  if (fit > 0 && asks_single) {
+    rung = lowest_that_fits(rung, pool);
+    fit = price_ladder[rung];
+    unfit = price_ladder[rung - 1];
   }
   if (fit > 0) {
     task_.phases.start("prices");

@@ -68,6 +68,11 @@ class PlanSearch {
   /// plans go to `quick`.
   std::size_t first_that_fits(std::size_t rung, std::vector<Candidate>& quick);
 
+  /// The lowest of the prices up to `rung` at which plans fit that are searched to the end:
+  /// what single axes need, axis by axis, is a guess. No lower one is tried where that can
+  /// save next to nothing.
+  std::size_t lowest_that_fits(std::size_t rung, std::vector<Candidate>& pool);
+
   /// Throws `GivenUp` if the first plan, without a price of memory, is that slow.
   void give_up_if_slow(const Candidate& first) const;
 

@@ -52,6 +52,9 @@ _MORE_MEMORY = (math.inf, 4.0, 2.5, 1.7, 1.3, 1.0)
 _HARDLY_LESS = 0.95
 """The search is not asked for a plan within more than this part of the last one's peak."""
 
+_MUCH_SLOWER = 1.25
+"""What fits and takes so many times the step that all the memory allows may let too little go."""
+
 _LESS = 0.8
 """Where nothing fits, the search is asked for plans within this part of the last one's peak."""
 
@@ -391,7 +394,9 @@ class Job:
         free_seconds = 0.0 if free is None else free.summary.step_seconds
         try:
             if best is None:
-                best = self._at_last(known, free, refused, failed, recomputing)
+                best = _at_last(self, known, free, refused, failed, recomputing)
+            elif free is not None and failed and _is_slow(best, free):
+                best = _least_of(self, known, free, refused, recomputing, best)
         except DoesNotFitError as error:
             error.free_seconds = free_seconds
             raise
@@ -400,26 +405,6 @@ class Job:
     def _plan_at_last(self, recomputing: Recompute, known: SearchedProgram) -> Planned:
         found = self.searched_once(known, ALL_MEMORY)
         return _least_of(self, known, found, None, recomputing)
-
-    def _at_last(
-        self,
-        known: SearchedProgram,
-        free: PlannedProgram | None,
-        refused: DoesNotFitError | None,
-        failed: Sequence[DoesNotFitError],
-        recomputing: Recompute,
-    ) -> Planned:
-        """What fits where nothing was found, if others are not planned then.
-
-        Raises:
-            DoesNotFitError: Nothing fits.
-        """
-        closest = min(failed, key=lambda error: error.peak_bytes)
-        is_near = closest.peak_bytes <= WITHIN_REACH * self.memory_limit
-        is_asked = self.insists and is_near and math.isinf(self.most_seconds)
-        if free is None or not is_asked:
-            raise closest
-        return _least_of(self, known, free, refused, recomputing)
 
     def limit_of(self, recomputing: Recompute) -> float:
         """Bytes that what is computed again may use of a device."""
@@ -466,12 +451,40 @@ class Job:
         return FittedPlans(module, self._cluster, recomputing, costed)
 
 
+def _at_last(
+    job: Job,
+    known: SearchedProgram,
+    free: PlannedProgram | None,
+    refused: DoesNotFitError | None,
+    failed: Sequence[DoesNotFitError],
+    recomputing: Recompute,
+) -> Planned:
+    """What fits where nothing was found, if others are not planned then.
+
+    Raises:
+        DoesNotFitError: Nothing fits.
+    """
+    closest = min(failed, key=lambda error: error.peak_bytes)
+    is_near = closest.peak_bytes <= WITHIN_REACH * job.memory_limit
+    is_asked = job.insists and is_near and math.isinf(job.most_seconds)
+    if free is None or not is_asked:
+        raise closest
+    return _least_of(job, known, free, refused, recomputing)
+
+
+def _is_slow(best: Planned, free: PlannedProgram) -> bool:
+    """May plans that were not made to fit be faster than this, with more that is let go?"""
+    is_slow = step_seconds(best) > _MUCH_SLOWER * free.summary.step_seconds
+    return is_slow and not running().is_interrupted
+
+
 def _least_of(
     job: Job,
     known: SearchedProgram,
     free: PlannedProgram,
     refused: DoesNotFitError | None,
     recomputing: Recompute,
+    best: Planned | None = None,
 ) -> Planned:
     """What fits of plans that need less and less: the same ones are tried for all limits.
 
@@ -481,12 +494,12 @@ def _least_of(
         free: Its plan with all the memory there could be.
         refused: What the search found nothing within, if there was such a limit.
         recomputing: What may become of values.
+        best: What fits already: others have to be faster.
 
     Raises:
         DoesNotFitError: Nothing fits; of all that was tried with what needs least.
     """
     limit = job.limit_of(recomputing)
-    best: Planned | None = None
     failed: list[DoesNotFitError] = []
     for found in _of_less(lambda less: job.searched_once(known, less), free, refused):
         if best is not None and found.summary.step_seconds >= step_seconds(best):

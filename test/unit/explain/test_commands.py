@@ -53,4 +53,6 @@ def test_the_frontier_is_printed_also_as_json(
     assert main(["frontier", saved]) == 0
     assert "mem_coeff" in capsys.readouterr().out
     assert main(["frontier", saved, "--json"]) == 0
-    assert any(row["is_plan"] for row in json.loads(capsys.readouterr().out))
+    rows = json.loads(capsys.readouterr().out)
+    assert any(row["fits"] for row in rows)
+    assert rows == sorted(rows, key=lambda row: row["step_seconds"])

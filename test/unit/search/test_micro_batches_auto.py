@@ -272,8 +272,8 @@ def test_a_batch_that_nobody_knows_stays_whole() -> None:
 def test_switches_are_tried_with_the_number_that_needs_least() -> None:
     with pytest.raises(autoshard.DoesNotFitError) as raised:
         plan(384, micro_batches="auto", memory_limit="20KiB")
-    # Two to four examples of each part on four devices.
-    assert raised.value.micro_batches in (96, 128, 192)
+    # Two to six examples of each part on four devices.
+    assert raised.value.micro_batches in (64, 96, 128, 192)
     said = str(raised.value)
     assert "Of autoshard's own: recompute='auto' needs" in said
     assert "micro_batches=" in said
