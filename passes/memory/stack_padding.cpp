@@ -1,6 +1,7 @@
 #include "memory/stack_padding.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <numeric>
@@ -40,9 +41,11 @@ class Stacks {
 };
 
 /// What the tiles add to a stack, in the order of dims that pads least. Those of which the
-/// slice has one element fill no tiles; beside one other dim alone they are rows.
+/// slice has one element fill no tiles; beside one other dim alone they are rows. The first
+/// one of several others counts as if it were cut over all devices.
 double padding_of(const std::vector<std::int64_t>& stack,
-                  const std::vector<std::int64_t>& slice, const Layout& layout) {
+                  const std::vector<std::int64_t>& slice, double devices,
+                  const Layout& layout) {
   if (stack.size() != slice.size()) return 1;
   std::vector<double> whole;
   double slices = 1;
@@ -55,6 +58,7 @@ double padding_of(const std::vector<std::int64_t>& stack,
   }
   if (slices == 1 || whole.empty()) return 1;
   if (whole.size() == 1) return padding_of_columns(slices, whole[0], layout);
+  whole[0] = std::ceil(whole[0] / devices);
   double least = padding_of_matrix(whole[0], whole[1], layout);
   for (std::size_t i = 0; i < whole.size(); ++i) {
     for (std::size_t j = 0; j < i; ++j) {
@@ -73,6 +77,8 @@ std::vector<double> stack_padding_of(const ProgramIndex& index, const Aliases& a
   const auto dims_of = [&](std::int32_t value) -> const std::vector<std::int64_t>& {
     return index.program.types[index.program.values[value].type].dims;
   };
+  double devices = 1;
+  for (std::int64_t size : index.program.mesh.axis_sizes) devices *= static_cast<double>(size);
   Stacks stacks(index);
   for (std::size_t v = 0; v < index.num_values; ++v) {
     stacks.join(static_cast<std::int32_t>(v), aliases.alias[v]);
@@ -89,8 +95,8 @@ std::vector<double> stack_padding_of(const ProgramIndex& index, const Aliases& a
     const std::int32_t slice = is_update ? index.op(i).operands[1] : made;
     const bool is_in_loop = index.loops.of_op(i) != no_loop;
     if (!is_in_loop || !stacks.lies_freely(stack) || slice == no_value) continue;
-    of_slices[stack] =
-        std::max(of_slices[stack], padding_of(dims_of(stack), dims_of(slice), layout));
+    of_slices[stack] = std::max(of_slices[stack],
+                                padding_of(dims_of(stack), dims_of(slice), devices, layout));
   }
   for (std::size_t v = 0; v < index.num_values; ++v) {
     double& all = padding[stacks.of(static_cast<std::int32_t>(v))];
