@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "memory/tile_padding.h"
+#include "model/products.h"
 
 namespace autoshard {
 namespace {
@@ -68,6 +69,84 @@ double padding_of(const std::vector<std::int64_t>& stack,
   return least;
 }
 
+/// What gathers write and scatters add has rows of a table. One of a single dim fills the
+/// columns of tiles, for each row lies in one place; so does it in what elementwise ops make
+/// of it, or it is made of. Rows of several dims lie so in copies alone, for scatters.
+class Rows {
+ public:
+  Rows(const ProgramIndex& index, const Layout& layout)
+      : index_(index),
+        layout_(layout),
+        padding_(index.num_values, 1),
+        readers_(index.num_values) {}
+
+  std::vector<double> run() {
+    for (std::int32_t i = 0; i < index_.num_ops; ++i) {
+      const Op& op = index_.op(i);
+      const Rule& rule = index_.rule(i);
+      for (std::int32_t v : op.operands) {
+        if (v != no_value) readers_[v].push_back(i);
+      }
+      if (!has_indices(rule) || op.results.size() != 1) continue;
+      if (rule.in_place_operand >= 0) {
+        add(op.operands[2], rule.operands[2], rule.operands[0]);
+      } else {
+        add(op.results[0], rule.results[0], rule.operands[0]);
+      }
+    }
+    while (!reached_.empty()) {
+      const std::int32_t value = reached_.back();
+      reached_.pop_back();
+      if (index_.producer[value] != no_op) pass(index_.producer[value], value);
+      for (std::int32_t op : readers_[value]) pass(op, value);
+    }
+    return std::move(padding_);
+  }
+
+ private:
+  const std::vector<std::int64_t>& dims_of(std::int32_t value) const {
+    return index_.program.types[index_.program.values[value].type].dims;
+  }
+
+  void reach(std::int32_t value, double padding) {
+    if (value == no_value || index_.is_free(value) || index_.is_argument(value)) return;
+    if (padding <= padding_[value]) return;
+    padding_[value] = padding;
+    reached_.push_back(value);
+  }
+
+  /// `rows` are of `table`, with which they share the dims of a row.
+  void add(std::int32_t value, const RuleTensor& rows, const RuleTensor& table) {
+    if (value == no_value) return;
+    const auto& sizes = dims_of(value);
+    std::vector<std::int64_t> row = sizes;
+    for (std::size_t d = 0; d < rows.dims.size(); ++d) {
+      const bool is_of_row =
+          std::any_of(rows.dims[d].begin(), rows.dims[d].end(),
+                      [&](std::int32_t factor) { return has(table, factor); });
+      if (!is_of_row) row[d] = 1;
+    }
+    const auto longer =
+        std::count_if(row.begin(), row.end(), [](std::int64_t n) { return n > 1; });
+    if (longer == 1) reach(value, padding_of(sizes, row, 1, layout_));
+  }
+
+  void pass(std::int32_t op, std::int32_t value) {
+    if (index_.rule(op).work != Work::elementwise) return;
+    const auto each = [&](std::int32_t v) {
+      if (v != no_value && dims_of(v) == dims_of(value)) reach(v, padding_[value]);
+    };
+    for (std::int32_t v : index_.op(op).operands) each(v);
+    for (std::int32_t v : index_.op(op).results) each(v);
+  }
+
+  const ProgramIndex& index_;
+  const Layout& layout_;
+  std::vector<double> padding_;
+  std::vector<std::vector<std::int32_t>> readers_;
+  std::vector<std::int32_t> reached_;
+};
+
 }  // namespace
 
 std::vector<double> stack_padding_of(const ProgramIndex& index, const Aliases& aliases,
@@ -104,6 +183,10 @@ std::vector<double> stack_padding_of(const ProgramIndex& index, const Aliases& a
   }
   for (std::size_t v = 0; v < index.num_values; ++v) {
     padding[v] = padding[stacks.of(static_cast<std::int32_t>(v))];
+  }
+  const std::vector<double> rows = Rows(index, layout).run();
+  for (std::size_t v = 0; v < index.num_values; ++v) {
+    padding[v] = std::max(padding[v], rows[v]);
   }
   return padding;
 }
