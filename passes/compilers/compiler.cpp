@@ -37,6 +37,8 @@ void each_answer(AnyCompiler& compiler, const Visit& visit) {
   visit("fusion.stores_scattered", fusion.stores_scattered);
   visit("fusion.scattered_updates", fusion.scattered_updates);
   visit("fusion.stored_pads", fusion.stored_pads);
+  visit("fusion.joined_columns", fusion.joined_columns);
+  visit("fusion.gather_kernels", fusion.gather_kernels);
   visit("fusion.index_bytes", fusion.index_bytes);
   visit("fusion.repeated_bytes", fusion.repeated_bytes);
   visit("fusion.reads_in_each", fusion.reads_in_each);

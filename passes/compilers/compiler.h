@@ -85,6 +85,12 @@ struct Fusion {
   bool scattered_updates = false;
   /// A pad that puts zeros between elements is a kernel of its own.
   bool stored_pads = false;
+  /// What a concatenation joins is stored where it is computed, and where it is a slice of no
+  /// multiple of so many elements; 0: it is a part of the kernel of the concatenation.
+  std::int64_t joined_columns = 0;
+  /// A gather of rows is a kernel that computes at most elementwise work on what it reads;
+  /// without, each kernel gathers what it reads.
+  bool gather_kernels = false;
   /// Indices of gathers and scatters are computed for each of them, and each index takes as
   /// long as so many bytes of memory; 0: they are read.
   double index_bytes = 0;

@@ -1,10 +1,13 @@
 #include "memory/fused_program.h"
 
+#include <algorithm>
+#include <cstddef>
 #include <utility>
 
 #include "memory/matmul_orders.h"
 #include "memory/repeats.h"
 #include "memory/row_reductions.h"
+#include "memory/stack_padding.h"
 
 namespace autoshard {
 
@@ -15,6 +18,10 @@ FusedProgram fused_program(const Program& program, const Compiler& compiler) {
   if (compiler.layout.matmul_operands_in_order) {
     aliases =
         aliases_of(index, compiler.layout, written_views(index, aliases, compiler.fusion));
+  }
+  tiles.of_stored = stack_padding_of(index, aliases, compiler.layout);
+  for (std::size_t v = 0; v < index.num_values; ++v) {
+    tiles.of_stored[v] = std::max(tiles.of_stored[v], tiles.of_value[v]);
   }
   LiveOuts live_outs = live_outs_of(index, aliases);
   std::vector<Repeat> repeats(index.num_ops);

@@ -1,6 +1,7 @@
 #include "memory/fusion_rules.h"
 
 #include <algorithm>
+#include <cstddef>
 #include <limits>
 
 #include "model/products.h"
@@ -311,6 +312,44 @@ bool is_stored_beside_function(const FusionInput& input, const Sources& sources,
                      [&](const Reader& reader) { return is_expensive(input, reader.op); });
 }
 
+/// Whether an op has nothing but several arrays side by side.
+bool is_concatenation(const ProgramIndex& index, std::int32_t op) {
+  const auto& operands = index.op(op).operands;
+  const auto arrays = std::count_if(operands.begin(), operands.end(),
+                                    [](std::int32_t v) { return v != no_value; });
+  return index.rule(op).work == Work::view && arrays > 1;
+}
+
+/// Whether an op has some of a dim of its operand, and not a multiple of so many.
+bool is_uneven_slice(const ProgramIndex& index, std::int32_t op, std::int64_t columns) {
+  const auto &operands = index.op(op).operands, &results = index.op(op).results;
+  if (index.rule(op).work != Work::view || operands.size() != 1) return false;
+  if (operands[0] == no_value || results[0] == no_value) return false;
+  const auto dims_of = [&](std::int32_t value) -> const std::vector<std::int64_t>& {
+    return index.program.types[index.program.values[value].type].dims;
+  };
+  const auto &whole = dims_of(operands[0]), &part = dims_of(results[0]);
+  if (part.size() != whole.size()) return false;
+  for (std::size_t d = 0; d < part.size(); ++d) {
+    if (part[d] < whole[d] && part[d] % columns != 0) return true;
+  }
+  return false;
+}
+
+/// Whether the kernel that has a view has what its operand is computed of as well. A
+/// concatenation finds what it joins in memory, but slices that tiles begin and end with.
+bool takes_viewed(const FusionInput& input, std::int32_t op, std::int32_t operand) {
+  const ProgramIndex& index = input.index;
+  const std::int64_t columns = input.rules.joined_columns;
+  if (columns == 0 || !is_concatenation(index, op)) return true;
+  const std::int32_t read = index.op(op).operands[operand];
+  const std::int32_t producer =
+      read == no_value ? no_op : index.producer[input.aliases.of(read)];
+  if (producer == no_op || index.is_free(read)) return true;
+  return index.rule(producer).work != Work::elementwise &&
+         !is_uneven_slice(index, producer, columns);
+}
+
 }  // namespace
 
 bool is_there_before(const FusionInput& input, std::int32_t value, std::int32_t op) {
@@ -340,8 +379,9 @@ bool takes_fused(const FusionInput& input, std::int32_t op, std::int32_t operand
   const Rule& rule = index.rule(op);
   switch (rule.work) {
     case Work::elementwise:
-    case Work::view:
       return true;
+    case Work::view:
+      return takes_viewed(input, op, operand);
     case Work::reduce:
       return !rule.is_cheap || !input.rules.stores_gathered;
     case Work::matmul: {

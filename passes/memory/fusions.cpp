@@ -197,6 +197,11 @@ Fusions fuse(const FusionInput& input) {
       return;
     }
     if (roots.empty() || is_too_much(input, sources[i])) return;
+    const bool is_gather = index.rule(i).work == Work::indexed && has_indices(index.rule(i));
+    if (is_gather && input.rules.gather_kernels &&
+        (roots.size() > 1 || index.rule(roots[0]).work != Work::elementwise)) {
+      return;
+    }
     if (input.is_row_reduction[i]) {
       if (!all_hold_rows(input, i, roots)) return;
       if (input.rules.short_products > 0 && roots.size() > 1) return;

@@ -41,10 +41,10 @@ std::vector<Buffer> buffers_of(const FusedProgram& fused, const OpOrder& order,
       results.push_back({static_cast<std::int32_t>(buffers.size()), made->second});
     }
     buffers.push_back({fused.aliases.listed_as[v], ranges.of_value[v],
-                       index.bytes[v] * fused.tiles.of_value[v]});
+                       index.bytes[v] * fused.tiles.of_stored[v]});
   }
   for (std::int32_t v : fused.live_outs.copies) {
-    buffers.push_back({v, {0, index.num_points}, index.bytes[v] * fused.tiles.of_value[v]});
+    buffers.push_back({v, {0, index.num_points}, index.bytes[v] * fused.tiles.of_stored[v]});
   }
   const std::vector<Buffer> copies = stack_copies(fused, order, compiler.layout);
   buffers.insert(buffers.end(), copies.begin(), copies.end());
@@ -375,7 +375,7 @@ ProgramMemory memory_of(const Program& program, const Compiler& compiler) {
   memory.passed_on = passed_on(program, order);
   memory.loops = order.loops;
   memory.alias = std::move(fused.aliases.alias);
-  memory.padding = std::move(fused.tiles.of_value);
+  memory.padding = std::move(fused.tiles.of_stored);
   return memory;
 }
 

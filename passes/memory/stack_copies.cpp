@@ -82,7 +82,7 @@ void add_transposed(const FusedProgram& fused, const OpOrder& order,
 }
 
 double padded_bytes(const FusedProgram& fused, std::int32_t value) {
-  return fused.index.bytes[value] * fused.tiles.of_value[value];
+  return fused.index.bytes[value] * fused.tiles.of_stored[value];
 }
 
 }  // namespace

@@ -257,10 +257,15 @@ double padding_of_matrix(double rows, double columns, const Layout& layout) {
   return least / (rows * columns);
 }
 
+double padding_of_columns(double rows, double columns, const Layout& layout) {
+  if (layout.tile_columns == 0 || rows * columns == 0) return 1;
+  return tiled(rows, columns, layout) / (rows * columns);
+}
+
 TilePadding tile_padding_of(const ProgramIndex& index, const Layout& layout) {
-  TilePadding found{std::vector<double>(index.num_values, 1),
-                    std::vector<bool>(index.num_values, false),
-                    std::vector<bool>(index.num_ops, false)};
+  TilePadding found{
+      std::vector<double>(index.num_values, 1), std::vector<double>(index.num_values, 1),
+      std::vector<bool>(index.num_values, false), std::vector<bool>(index.num_ops, false)};
   if (layout.tile_columns == 0) return found;
   std::vector<double>& padding = found.of_value;
   double devices = 1;

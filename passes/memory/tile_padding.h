@@ -17,10 +17,15 @@ namespace autoshard {
 /// are 512.
 double padding_of_matrix(double rows, double columns, const Layout& layout);
 
+/// The same of one order of the two: the columns are those of the tiles.
+double padding_of_columns(double rows, double columns, const Layout& layout);
+
 struct TilePadding {
   /// By value: its bytes in memory over those of its elements, before any cut; 1 of all
   /// without tiles.
   std::vector<double> of_value;
+  /// The same of what is stored, with that of stacks; see `stack_padding_of`.
+  std::vector<double> of_stored;
   /// By value: a batch of products reads it as matrices, or writes it so.
   std::vector<bool> is_matrix;
   /// By op: a view between matrices of a batch of products, padded to twice their elements or

@@ -745,6 +745,12 @@ SHOWN: dict[str, Memory | Seconds | Planned | Text | Turns] = {
     "fusion.stored_pads": Memory(
         lambda x, _: jax.lax.pad(x * 2, 0.0, ((0, 1, 1), (0, 0, 0))) * 3, (MATRIX, MATRIX), TPU, 0
     ),
+    "fusion.joined_columns": Memory(
+        lambda x, a: jnp.concatenate([x + 1, a], 1).sum(1), (MATRIX, MATRIX), TPU, 0
+    ),
+    "fusion.gather_kernels": Memory(
+        lambda x, a: jnp.tanh(x)[a[0].astype(int)].sum(1), (MATRIX, MATRIX), TPU, 0
+    ),
     "fusion.index_bytes": Memory(gathered_and_scattered, (MATRIX, MATRIX), TPU, 0),
     "fusion.repeated_bytes": Memory(repeated_keys, ((2, 16, 8, 64), (2, 16, 2, 64)), TPU, 0),
     "fusion.reads_in_each": Memory(
