@@ -766,6 +766,7 @@ SHOWN: dict[str, Memory | Seconds | Planned | Text | Turns] = {
     "fusion.packed_bytes": Planned(COLUMNS.replace("f32", "bf16"), 64, "v5p:2x2x2", 1e12),
     "fusion.batch_operand_bytes": Planned(BATCH, SMALL, "v5p:2x2x2", 1e12),
     "fusion.transposed_bytes": Planned(HEADS, SMALL, "v5p:2x2x2", 1e12),
+    "fusion.transform_bytes": Computed(lambda x: jnp.fft.fft(x).real, 0.0),
     "fusion.matmul_tile_bytes": Planned(
         PRODUCT.replace("ASKED", "DEFAULT"), LARGE, "v5p:2x2x2", 1e-12
     ),
