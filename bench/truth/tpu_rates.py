@@ -5,12 +5,15 @@
 Each kernel is compiled ahead of time for one device and timed by the cycles that the compiler
 writes behind it. The chips' ``memory_efficiency`` and ``matmul_efficiency`` and the compiler's rows
 ``fusion.packed_bytes``, ``fusion.batch_operand_bytes``, ``fusion.transposed_bytes``,
-``fusion.index_bytes``, ``fusion.repeated_bytes`` and ``fusion.matmul_tile_bytes`` come from here:
+``fusion.transform_bytes``, ``fusion.index_bytes``, ``fusion.repeated_bytes`` and
+``fusion.matmul_tile_bytes`` come from here:
 
 - *streams*: f32 arrays read and written, the share of the memory's bandwidth;
 - *narrow*, *sums*: bytes at that rate which an element costs more if it is written as bf16, or
   summed, than its reading and writing takes;
 - *transposed*: bytes at that rate which an element takes that goes from a row into a column;
+- *transformed*, *in two*: bytes at that rate which a complex point takes in Fourier transforms of
+  rows of 128 points, which are one product, and of 4,096, which are two;
 - *vectors*: bytes at that rate which an element of matrices costs more if these are multiplied by
   vectors, rows of 1, than its reading takes: XLA makes a multiplication and a sum of such products;
 - *batches*: bytes at that rate which an element of the operands of a batch of products costs more
@@ -53,6 +56,8 @@ from bench.programs.storage import spec
 
 CLUSTERS = ("v4:1x1x1", "v5e:1x1", "v5p:1x1x1", "v6e:1x1", "tpu7x:1x1x1")
 ROWS, COLUMNS = 16384, 16384
+POINTS, TRANSFORMED = 2**24, (128, 4096)
+"""Points of Fourier transforms, and those of their rows."""
 MATRICES = (64, 1024, 1024)
 """Matrices, rows and columns of a batch that is multiplied by vectors."""
 SHAPES = ((8192, 4096, 14336), (8192, 14336, 4096), (16384, 4096, 4096), (8192, 8192, 8192))
@@ -69,6 +74,7 @@ WAITING = 1.3
 """Over the time at the peak: a product that takes so long waits for its operands."""
 HEADS = (
     *("chip", "streams", "narrow bytes", "summed bytes", "transposed bytes"),
+    *("transformed bytes", "in two"),
     *("vector bytes", "batch bytes", "index bytes", "repeated bytes", "products"),
     *("least", "most", "tile MB"),
 )
@@ -108,6 +114,7 @@ def measure(cluster: Cluster) -> Sequence[float | None]:
         mean((written * rate / elements - 10, read * rate / elements - 6)),
         summed * rate / elements - 4,
         transposed_bytes(cluster, rate),
+        *(transformed_bytes(cluster, rate, length) for length in TRANSFORMED),
         multiplied * rate / prod(MATRICES) - 2,
         mean(batch_bytes(cluster, rate, *batch) for batch in BATCHES),
         index_bytes(cluster, rate),
@@ -125,6 +132,17 @@ def transposed_bytes(cluster: Cluster, rate: float) -> float:
     added = seconds(cluster, lambda x: x + 1, matrix)
     both = seconds(cluster, lambda x: x.T + 1, matrix)
     return (both - added) * rate / (ROWS * COLUMNS)
+
+
+def transformed_bytes(cluster: Cluster, rate: float, length: int) -> float:
+    """What a complex point takes in transforms of rows of so many."""
+    part = spec(POINTS // length, length)
+
+    def transformed(real: Any, imaginary: Any) -> Any:
+        found = jnp.fft.fft(jax.lax.complex(real, imaginary))
+        return found.real, found.imag
+
+    return seconds(cluster, transformed, part, part) * rate / POINTS
 
 
 def batch_bytes(cluster: Cluster, rate: float, count: int, m: int, k: int, n: int) -> float:

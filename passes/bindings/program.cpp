@@ -182,8 +182,9 @@ void bind_rule(nb::module_& module) {
              std::vector<double> result_bytes, std::int32_t touched_as,
              std::int32_t in_place_operand, double padded_bytes, double dilation,
              Expense expense, Function function, double kernels, double scratch_bytes,
-             double moved_again, double exponentials, double vector_flops, bool adds_up,
-             List part_operands, bool has_one_part) {
+             double moved_again, double exponentials, double vector_flops,
+             std::vector<double> transforms, bool adds_up, List part_operands,
+             bool has_one_part) {
             new (self) Rule{std::move(factors),
                             std::move(operands),
                             std::move(results),
@@ -202,6 +203,7 @@ void bind_rule(nb::module_& module) {
                             moved_again,
                             exponentials,
                             vector_flops,
+                            std::move(transforms),
                             expense,
                             function,
                             kernels,
@@ -216,8 +218,8 @@ void bind_rule(nb::module_& module) {
           "in_place_operand"_a = -1, "padded_bytes"_a = 0.0, "dilation"_a = 1.0,
           "expense"_a = Expense::cheap, "function"_a = Function::none, "kernels"_a = 1.0,
           "scratch_bytes"_a = 0.0, "moved_again"_a = 0.0, "exponentials"_a = 0.0,
-          "vector_flops"_a = 0.0, "adds_up"_a = false, "part_operands"_a = List{},
-          "has_one_part"_a = false)
+          "vector_flops"_a = 0.0, "transforms"_a = std::vector<double>{}, "adds_up"_a = false,
+          "part_operands"_a = List{}, "has_one_part"_a = false)
       .def_ro("factors", &Rule::factors)
       .def_ro("operands", &Rule::operands)
       .def_ro("results", &Rule::results)
@@ -236,6 +238,7 @@ void bind_rule(nb::module_& module) {
       .def_ro("moved_again", &Rule::moved_again)
       .def_ro("exponentials", &Rule::exponentials)
       .def_ro("vector_flops", &Rule::vector_flops)
+      .def_ro("transforms", &Rule::transforms)
       .def_ro("expense", &Rule::expense)
       .def_ro("function", &Rule::function)
       .def_ro("kernels", &Rule::kernels)

@@ -52,6 +52,8 @@ void each_answer(AnyCompiler& compiler, const Visit& visit) {
   visit("fusion.packed_bytes", fusion.packed_bytes);
   visit("fusion.batch_operand_bytes", fusion.batch_operand_bytes);
   visit("fusion.transposed_bytes", fusion.transposed_bytes);
+  visit("fusion.stored_slices", fusion.stored_slices);
+  visit("fusion.transform_bytes", fusion.transform_bytes);
   visit("fusion.matmul_tile_bytes", fusion.matmul_tile_bytes);
   visit("fusion.unaligned_rows", fusion.unaligned_rows);
   visit("fusion.convolution_channels", fusion.convolution_channels);

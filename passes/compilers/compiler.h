@@ -125,6 +125,11 @@ struct Fusion {
   /// Each element that a kernel brings from rows into columns of tiles takes as long as so
   /// many bytes of memory, if that is longer than it is read and written; 0: it is packed.
   double transposed_bytes = 0;
+  /// What a loop slices by its counter and a kernel of more elements reads is stored.
+  bool stored_slices = false;
+  /// Each point takes as long as so many bytes of memory in a product that transforms a dim;
+  /// 0: Fourier transforms are kernels of a library.
+  double transform_bytes = 0;
   /// Bytes on the chip that a product computes a tile of its result in; 0: as many as it takes
   /// to read each operand once.
   double matmul_tile_bytes = 0;

@@ -266,6 +266,32 @@ bool is_in_parts(const Rule& rule, const FactorAxes& axes, const Mesh& mesh,
          (apart > static_cast<double>(rules.whole_columns) || num_apart > 1);
 }
 
+/// Bytes of memory that take as long as Fourier transforms of what a device has, dim by dim.
+/// A dim is multiplied by the matrix of its transform, in three products of real matrices that
+/// keep all of a float32; a longer one that 64 divides by two smaller ones, one after the
+/// other, with transposes of both parts of each number and sums of these between.
+double transform_bytes(const Rule& rule, double points, const Cluster& cluster) {
+  constexpr double longest = 128, twice = 256, divisor = 64;
+  constexpr double products = 3, passes = 6, bytes_of_sums = 32;
+  const Chip& chip = cluster.chip;
+  const Fusion& fusion = cluster.compiler.fusion;
+  const double multiplied_per_second =
+      chip.matmul_flops[static_cast<std::size_t>(Arithmetic::f16)] * chip.matmul_efficiency;
+  const double bytes_per_second = chip.memory_bandwidth * chip.memory_efficiency;
+  double bytes = 0;
+  for (const double length : rule.transforms) {
+    if (length > longest && length != twice && std::fmod(length, divisor) == 0) {
+      bytes += 2 * (fusion.transform_bytes + fusion.transposed_bytes) + bytes_of_sums;
+      continue;
+    }
+    const double multiplied =
+        products * passes * 2 * length * padding(length, chip.tile_columns);
+    bytes += std::max(fusion.transform_bytes,
+                      multiplied / multiplied_per_second * bytes_per_second);
+  }
+  return bytes * points;
+}
+
 /// What work on the matrix units reaches of their peak.
 double matmul_share(Work work, const Chip& chip) {
   const bool is_gradient = work == Work::attention_gradient;
@@ -467,6 +493,13 @@ Compute compute(const Rule& rule, const FactorAxes& axes, const KernelPart& part
     result.packed_bytes +=
         fusion.index_bytes * local_elements(rule.operands[indices_operand], indices_operand,
                                             axes, part, types, mesh);
+  }
+  if (fusion.transform_bytes > 0 && !rule.transforms.empty()) {
+    const double points =
+        std::max(local_elements(rule.operands[0], 0, axes, part, types, mesh),
+                 local_elements(rule.results[0], 1, axes, part, types, mesh));
+    const double taken = transform_bytes(rule, points, cluster);
+    result.packed_bytes = std::max(0.0, taken - result.bytes);
   }
   if (is_repeat) {
     const double elements =

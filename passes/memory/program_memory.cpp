@@ -264,15 +264,36 @@ std::vector<KernelPart> parts_of(const FusedProgram& fused,
   return parts;
 }
 
-/// Notes how much larger than their elements the tensors of ops are in memory.
-void add_padding(const FusedProgram& fused, std::vector<KernelPart>& parts) {
-  const auto padding_of = [&](std::int32_t value) {
-    return value == no_value ? 1.0 : fused.tiles.of_value[value];
-  };
-  for (std::int32_t i = 0; i < fused.index.num_ops; ++i) {
+/// Notes how much larger than their elements the tensors of ops are in memory. Views take
+/// values as they lie; what a loop reads or writes of a stack lies as the part alone.
+void add_padding(const FusedProgram& fused, const Layout& layout,
+                 std::vector<KernelPart>& parts) {
+  const ProgramIndex& index = fused.index;
+  std::vector<double> least(index.num_values, 1);
+  for (std::size_t v = 0; v < index.num_values; ++v) {
+    const auto value = static_cast<std::int32_t>(v);
+    least[v] = fused.tiles.of_value[v];
+    if (least[v] == 1 && !index.is_free(value) && !index.is_argument(value)) {
+      least[v] = least_padding(index.program.types[index.program.values[v].type].dims, layout);
+    }
+  }
+  for (std::int32_t i = 0; i < index.num_ops; ++i) {
+    const Rule& rule = index.rule(i);
+    const bool is_kept = rule.work == Work::view || rule.work == Work::other;
+    const std::vector<double>& of = is_kept ? fused.tiles.of_value : least;
+    const auto padding_of = [&](std::int32_t value) {
+      return value == no_value ? 1.0 : of[value];
+    };
     std::vector<double> padding;
-    for (std::int32_t v : fused.index.op(i).operands) padding.push_back(padding_of(v));
-    for (std::int32_t v : fused.index.op(i).results) padding.push_back(padding_of(v));
+    for (std::int32_t v : index.op(i).operands) padding.push_back(padding_of(v));
+    for (std::int32_t v : index.op(i).results) padding.push_back(padding_of(v));
+    if (rule.work == Work::indexed && rule.touched_as >= 0) {
+      const double part = padding[static_cast<std::size_t>(rule.touched_as)];
+      if (!rule.operand_bytes.empty() && rule.operand_bytes[0] >= 0) padding[0] = part;
+      if (!rule.result_bytes.empty() && rule.result_bytes[0] >= 0) {
+        padding[index.op(i).operands.size()] = part;
+      }
+    }
     const bool is_padded =
         std::any_of(padding.begin(), padding.end(), [](double more) { return more != 1; });
     if (is_padded) parts[i].padding = std::move(padding);
@@ -361,7 +382,7 @@ ProgramMemory memory_of(const Program& program, const Compiler& compiler) {
   const std::vector<std::int32_t> kernel = kernels_of(fused, order, compiler.fusion);
   memory.parts = parts_of(fused, kernel, compiler.fusion);
   add_work_in_matmuls(fused, order, compiler, memory.parts);
-  add_padding(fused, memory.parts);
+  add_padding(fused, compiler.layout, memory.parts);
   if (compiler.fusion.overlaps_memory) {
     note_intensities(fused, kernel, compiler, memory.parts);
   }

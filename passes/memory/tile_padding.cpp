@@ -262,6 +262,19 @@ double padding_of_columns(double rows, double columns, const Layout& layout) {
   return tiled(rows, columns, layout) / (rows * columns);
 }
 
+double least_padding(const std::vector<std::int64_t>& dims, const Layout& layout) {
+  if (layout.tile_columns == 0 || dims.size() < 2) return 1;
+  double least =
+      padding_of_matrix(static_cast<double>(dims[0]), static_cast<double>(dims[1]), layout);
+  for (std::size_t one = 0; one < dims.size(); ++one) {
+    for (std::size_t other = one + 1; other < dims.size(); ++other) {
+      least = std::min(least, padding_of_matrix(static_cast<double>(dims[one]),
+                                                static_cast<double>(dims[other]), layout));
+    }
+  }
+  return least;
+}
+
 TilePadding tile_padding_of(const ProgramIndex& index, const Layout& layout) {
   TilePadding found{
       std::vector<double>(index.num_values, 1), std::vector<double>(index.num_values, 1),

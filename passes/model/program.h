@@ -150,6 +150,8 @@ struct Rule {
   /// matrix units wait for.
   double exponentials = 0;
   double vector_flops = 0;
+  /// Lengths of the dims along which a Fourier transform runs.
+  std::vector<double> transforms = {};
   /// Cost of an element of an elementwise op's result.
   Expense expense = Expense::cheap;
   /// The function that an elementwise op computes.

@@ -94,19 +94,19 @@ void Resizer::factor(Factor& factor, const Factor& other) {
 void Resizer::rule(Rule& rule, const Rule& other) {
   auto& [factors, operands, results, work, arithmetic, flops, is_cheap, has_workspace,
          operand_bytes, result_bytes, touched_as, in_place_operand, padded_bytes, dilation,
-         scratch_bytes, moved_again, exponentials, vector_flops, expense, function, kernels,
-         adds_up, part_operands, has_one_part] = rule;
+         scratch_bytes, moved_again, exponentials, vector_flops, transforms, expense, function,
+         kernels, adds_up, part_operands, has_one_part] = rule;
   const auto& [its_factors, its_operands, its_results, its_work, its_arithmetic, its_flops,
                its_is_cheap, its_has_workspace, its_operand_bytes, its_result_bytes,
                its_touched_as, its_in_place_operand, its_padded_bytes, its_dilation,
                its_scratch_bytes, its_moved_again, its_exponentials, its_vector_flops,
-               its_expense, its_function, its_kernels, its_adds_up, its_part_operands,
-               its_has_one_part] = other;
+               its_transforms, its_expense, its_function, its_kernels, its_adds_up,
+               its_part_operands, its_has_one_part] = other;
   need(are_alike(operands, its_operands) && are_alike(results, its_results));
   need(work == its_work && arithmetic == its_arithmetic && is_cheap == its_is_cheap);
   need(has_workspace == its_has_workspace && touched_as == its_touched_as);
   need(in_place_operand == its_in_place_operand && expense == its_expense);
-  need(function == its_function);
+  need(function == its_function && transforms == its_transforms);
   need(adds_up == its_adds_up && part_operands == its_part_operands);
   need(has_one_part == its_has_one_part);
   if (!need(factors.size() == its_factors.size())) return;

@@ -209,6 +209,7 @@ def _core_rule(
         moved_again=work.moved_again,
         exponentials=work.exponentials,
         vector_flops=work.vector_flops,
+        transforms=work.transforms,
         expense=work.expense,
         function=work.function,
         kernels=work.kernels,

@@ -134,6 +134,7 @@ class OpWork:
     moved_again: float = 0.0
     exponentials: float = 0.0
     vector_flops: float = 0.0
+    transforms: tuple[float, ...] = ()
 
 
 def work_key(op: mlir.Operation) -> tuple[mlir.Attribute, ...]:
@@ -209,7 +210,7 @@ def work_of(op: mlir.Operation) -> OpWork:
     if name == _RAGGED_DOT:
         return OpWork(Work.MATMUL, arithmetic, _ragged_dot_flops(op))
     if name in _OTHERS:
-        return OpWork(Work.OTHER, arithmetic, _other_flops(op))
+        return OpWork(Work.OTHER, arithmetic, _other_flops(op), transforms=_transforms(op))
     # A product of complex numbers is four real ones.
     parts = 4.0 if _is_complex(op) and op.name != "stablehlo.complex" else 1.0
     expense = _expense(op)
@@ -520,14 +521,20 @@ def _other_flops(op: mlir.Operation) -> float:
         case "chlo.top_k":
             return elements * log2(max(2, shape[-1]))
         case "stablehlo.fft":
-            points = prod(cast(list[int], mlir.DenseI64ArrayAttr(op.attributes["fft_length"])))
-            return 5.0 * elements * log2(max(2, points))
+            return 5.0 * elements * log2(max(2.0, prod(_transforms(op))))
         case "stablehlo.cholesky":
             return elements * shape[-1] / 3
         case "stablehlo.triangular_solve":
             return float(_elements(op.operands[1])) * shape[-1]
         case _:
             return float(sum(_elements(value) for value in op.results))
+
+
+def _transforms(op: mlir.Operation) -> tuple[float, ...]:
+    """Lengths of the dims along which a Fourier transform runs."""
+    if op.name != "stablehlo.fft":
+        return ()
+    return tuple(map(float, cast(list[int], mlir.DenseI64ArrayAttr(op.attributes["fft_length"]))))
 
 
 def _arithmetic(op: mlir.Operation) -> Arithmetic:

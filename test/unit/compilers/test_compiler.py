@@ -759,7 +759,7 @@ SHOWN: dict[str, Memory | Seconds | Planned | Text | Turns] = {
     "fusion.kept_bytes": Computed(
         lambda x, a: (jnp.sort(jnp.abs(y := x * a)), y.sum(1)), 0.0, operands=2
     ),
-    "fusion.overlaps_memory": Computed(lambda x: 2 * x + 1, False),
+    "fusion.overlaps_memory": Computed(lambda x: jnp.sin(2 * x) + 1, False),
     "fusion.joint_loops": Memory(lambda x, a: (x * a, x + a), (MATRIX, MATRIX), GPU, 0),
     "fusion.sibling_reductions": Memory(
         lambda x, a: jnp.sum(x * a, 0) / jnp.sum(x + a, 0), (MATRIX, MATRIX), GPU, 0
@@ -772,6 +772,10 @@ SHOWN: dict[str, Memory | Seconds | Planned | Text | Turns] = {
     "fusion.packed_bytes": Planned(COLUMNS.replace("f32", "bf16"), 64, "v5p:2x2x2", 1e12),
     "fusion.batch_operand_bytes": Planned(BATCH, SMALL, "v5p:2x2x2", 1e12),
     "fusion.transposed_bytes": Planned(HEADS, SMALL, "v5p:2x2x2", 1e12),
+    "fusion.stored_slices": Computed(
+        lambda x: jax.lax.scan(lambda s, row: (s * row[:, None], None), x + 1, x)[0], False
+    ),
+    "fusion.transform_bytes": Computed(lambda x: jnp.fft.fft(x).real, 0.0),
     "fusion.matmul_tile_bytes": Planned(
         PRODUCT.replace("ASKED", "DEFAULT"), LARGE, "v5p:2x2x2", 1e-12
     ),
