@@ -8,54 +8,9 @@
 #include "memory/repeats.h"
 #include "memory/row_reductions.h"
 #include "memory/stack_padding.h"
-#include "model/products.h"
+#include "memory/stored_slices.h"
 
 namespace autoshard {
-namespace {
-
-/// Whether what an op reads by a counter is read by an op of more elements that is no product
-/// of matrices, maybe as a view of it.
-bool is_read_by_larger(const ProgramIndex& index,
-                       const std::vector<std::vector<std::int32_t>>& readers,
-                       std::int32_t value) {
-  const auto elements = index.elements(value);
-  return std::any_of(readers[value].begin(), readers[value].end(), [&](std::int32_t op) {
-    const Rule& rule = index.rule(op);
-    if (rule.work == Work::matmul) return is_vector_product(rule);
-    if (rule.work != Work::view && rule.work != Work::elementwise) return false;
-    const std::int32_t made = index.op(op).results[0];
-    if (made == no_value) return false;
-    if (rule.work == Work::view && index.elements(made) == elements) {
-      return is_read_by_larger(index, readers, made);
-    }
-    return index.elements(made) > elements;
-  });
-}
-
-/// Dynamic slices in loops that are kernels of their own (`Fusion::stored_slices`).
-std::vector<std::int32_t> stored_slices_of(const ProgramIndex& index) {
-  std::vector<std::vector<std::int32_t>> readers(index.num_values);
-  for (std::int32_t i = 0; i < index.num_ops; ++i) {
-    for (std::int32_t v : index.op(i).operands) {
-      if (v != no_value) readers[v].push_back(i);
-    }
-  }
-  std::vector<std::int32_t> found;
-  for (std::int32_t i = 0; i < index.num_ops; ++i) {
-    const Rule& rule = index.rule(i);
-    const bool is_slice = rule.work == Work::indexed && rule.in_place_operand < 0 &&
-                          !has_indices(rule) && !rule.operand_bytes.empty() &&
-                          rule.operand_bytes[0] >= 0;
-    if (!is_slice) continue;
-    const std::int32_t value = index.op(i).results[0];
-    if (value == no_value || index.home(value) == no_loop) continue;
-    if (is_read_by_larger(index, readers, value)) found.push_back(value);
-  }
-  return found;
-}
-
-}  // namespace
-
 FusedProgram fused_program(const Program& program, const Compiler& compiler) {
   ProgramIndex index(program);
   TilePadding tiles = tile_padding_of(index, compiler.layout);

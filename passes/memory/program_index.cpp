@@ -1,6 +1,19 @@
 #include "memory/program_index.h"
 
 namespace autoshard {
+namespace {
+
+Lists<std::int32_t> readers_of(const Program& program) {
+  std::vector<std::pair<std::int32_t, std::int32_t>> readings;
+  for (std::size_t i = 0; i < program.ops.size(); ++i) {
+    for (std::int32_t v : program.ops[i].operands) {
+      if (v != no_value) readings.emplace_back(v, static_cast<std::int32_t>(i));
+    }
+  }
+  return {program.values.size(), std::move(readings)};
+}
+
+}  // namespace
 
 ProgramIndex::ProgramIndex(const Program& program)
     : program(program),
@@ -11,7 +24,8 @@ ProgramIndex::ProgramIndex(const Program& program)
       bytes(num_values),
       producer(num_values, no_op),
       argument(num_values, no_argument),
-      slot(num_values, no_slot) {
+      slot(num_values, no_slot),
+      readers(::autoshard::readers_of(program)) {
   for (std::size_t v = 0; v < num_values; ++v) {
     bytes[v] = program.types[program.values[v].type].bytes();
   }
@@ -37,9 +51,13 @@ ProgramIndex::ProgramIndex(const Program& program)
 double ProgramIndex::elements(std::int32_t value) const {
   double count = 1;
   if (value == no_value) return count;
-  for (std::int64_t dim : program.types[program.values[value].type].dims) {
-    count *= static_cast<double>(dim);
-  }
+  for (std::int64_t dim : dims(value)) count *= static_cast<double>(dim);
+  return count;
+}
+
+double ProgramIndex::devices() const {
+  double count = 1;
+  for (std::int64_t size : program.mesh.axis_sizes) count *= static_cast<double>(size);
   return count;
 }
 

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "memory/lists.h"
 #include "memory/loop_nest.h"
 #include "model/program.h"
 
@@ -39,6 +40,8 @@ struct ProgramIndex {
   /// it is the carried value of.
   std::vector<std::int32_t> producer, argument, slot;
   std::vector<CarriedSlot> slots;
+  /// By value: the ops that have it as operand, one with it twice twice.
+  Lists<std::int32_t> readers;
 
   const Op& op(std::int32_t op) const { return program.ops[op]; }
   const Rule& rule(std::int32_t op) const { return program.rules[program.ops[op].rule]; }
@@ -46,6 +49,10 @@ struct ProgramIndex {
   bool is_argument(std::int32_t value) const { return argument[value] != no_argument; }
   bool is_carried(std::int32_t value) const { return slot[value] != no_slot; }
   const CarriedSlot& slot_of(std::int32_t value) const { return slots[slot[value]]; }
+  Range<std::int32_t> readers_of(std::int32_t value) const { return in(readers, value); }
+  const std::vector<std::int64_t>& dims(std::int32_t value) const {
+    return program.types[program.values[value].type].dims;
+  }
   /// The loop whose body a value belongs to.
   std::int32_t home(std::int32_t value) const {
     if (is_carried(value)) return slot_of(value).loop;
@@ -53,6 +60,8 @@ struct ProgramIndex {
   }
   /// The number of elements of a value; `no_value`: 1.
   double elements(std::int32_t value) const;
+  /// The number of devices of the mesh.
+  double devices() const;
 };
 
 }  // namespace autoshard

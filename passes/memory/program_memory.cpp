@@ -274,7 +274,8 @@ void add_padding(const FusedProgram& fused, const Layout& layout,
     const auto value = static_cast<std::int32_t>(v);
     least[v] = fused.tiles.of_value[v];
     if (least[v] == 1 && !index.is_free(value) && !index.is_argument(value)) {
-      least[v] = least_padding(index.program.types[index.program.values[v].type].dims, layout);
+      const auto& dims = index.dims(static_cast<std::int32_t>(v));
+      least[v] = least_padding(std::vector<double>(dims.begin(), dims.end()), layout);
     }
   }
   for (std::int32_t i = 0; i < index.num_ops; ++i) {

@@ -60,13 +60,7 @@ double padding_of(const std::vector<std::int64_t>& stack,
   if (slices == 1 || whole.empty()) return 1;
   if (whole.size() == 1) return padding_of_columns(slices, whole[0], layout);
   whole[0] = std::ceil(whole[0] / devices);
-  double least = padding_of_matrix(whole[0], whole[1], layout);
-  for (std::size_t i = 0; i < whole.size(); ++i) {
-    for (std::size_t j = 0; j < i; ++j) {
-      least = std::min(least, padding_of_matrix(whole[i], whole[j], layout));
-    }
-  }
-  return least;
+  return least_padding(whole, layout);
 }
 
 /// What gathers write and scatters add has rows of a table. One of a single dim fills the
@@ -75,18 +69,12 @@ double padding_of(const std::vector<std::int64_t>& stack,
 class Rows {
  public:
   Rows(const ProgramIndex& index, const Layout& layout)
-      : index_(index),
-        layout_(layout),
-        padding_(index.num_values, 1),
-        readers_(index.num_values) {}
+      : index_(index), layout_(layout), padding_(index.num_values, 1) {}
 
   std::vector<double> run() {
     for (std::int32_t i = 0; i < index_.num_ops; ++i) {
       const Op& op = index_.op(i);
       const Rule& rule = index_.rule(i);
-      for (std::int32_t v : op.operands) {
-        if (v != no_value) readers_[v].push_back(i);
-      }
       if (!has_indices(rule) || op.results.size() != 1) continue;
       if (rule.in_place_operand >= 0) {
         add(op.operands[2], rule.operands[2], rule.operands[0]);
@@ -98,16 +86,12 @@ class Rows {
       const std::int32_t value = reached_.back();
       reached_.pop_back();
       if (index_.producer[value] != no_op) pass(index_.producer[value], value);
-      for (std::int32_t op : readers_[value]) pass(op, value);
+      for (std::int32_t op : index_.readers_of(value)) pass(op, value);
     }
     return std::move(padding_);
   }
 
  private:
-  const std::vector<std::int64_t>& dims_of(std::int32_t value) const {
-    return index_.program.types[index_.program.values[value].type].dims;
-  }
-
   void reach(std::int32_t value, double padding) {
     if (value == no_value || index_.is_free(value) || index_.is_argument(value)) return;
     if (padding <= padding_[value]) return;
@@ -118,7 +102,7 @@ class Rows {
   /// `rows` are of `table`, with which they share the dims of a row.
   void add(std::int32_t value, const RuleTensor& rows, const RuleTensor& table) {
     if (value == no_value) return;
-    const auto& sizes = dims_of(value);
+    const auto& sizes = index_.dims(value);
     std::vector<std::int64_t> row = sizes;
     for (std::size_t d = 0; d < rows.dims.size(); ++d) {
       const bool is_of_row =
@@ -134,7 +118,7 @@ class Rows {
   void pass(std::int32_t op, std::int32_t value) {
     if (index_.rule(op).work != Work::elementwise) return;
     const auto each = [&](std::int32_t v) {
-      if (v != no_value && dims_of(v) == dims_of(value)) reach(v, padding_[value]);
+      if (v != no_value && index_.dims(v) == index_.dims(value)) reach(v, padding_[value]);
     };
     for (std::int32_t v : index_.op(op).operands) each(v);
     for (std::int32_t v : index_.op(op).results) each(v);
@@ -143,7 +127,6 @@ class Rows {
   const ProgramIndex& index_;
   const Layout& layout_;
   std::vector<double> padding_;
-  std::vector<std::vector<std::int32_t>> readers_;
   std::vector<std::int32_t> reached_;
 };
 
@@ -153,11 +136,7 @@ std::vector<double> stack_padding_of(const ProgramIndex& index, const Aliases& a
                                      const Layout& layout) {
   std::vector<double> padding(index.num_values, 1);
   if (layout.tile_columns == 0) return padding;
-  const auto dims_of = [&](std::int32_t value) -> const std::vector<std::int64_t>& {
-    return index.program.types[index.program.values[value].type].dims;
-  };
-  double devices = 1;
-  for (std::int64_t size : index.program.mesh.axis_sizes) devices *= static_cast<double>(size);
+  const double devices = index.devices();
   Stacks stacks(index);
   for (std::size_t v = 0; v < index.num_values; ++v) {
     stacks.join(static_cast<std::int32_t>(v), aliases.alias[v]);
@@ -174,8 +153,8 @@ std::vector<double> stack_padding_of(const ProgramIndex& index, const Aliases& a
     const std::int32_t slice = is_update ? index.op(i).operands[1] : made;
     const bool is_in_loop = index.loops.of_op(i) != no_loop;
     if (!is_in_loop || !stacks.lies_freely(stack) || slice == no_value) continue;
-    of_slices[stack] = std::max(of_slices[stack],
-                                padding_of(dims_of(stack), dims_of(slice), devices, layout));
+    of_slices[stack] = std::max(
+        of_slices[stack], padding_of(index.dims(stack), index.dims(slice), devices, layout));
   }
   for (std::size_t v = 0; v < index.num_values; ++v) {
     double& all = padding[stacks.of(static_cast<std::int32_t>(v))];

@@ -104,21 +104,9 @@ MatrixDims images_of(const Rule& rule, const RuleTensor& tensor) {
   return found;
 }
 
-/// By value: the ops that have it as operand.
-std::vector<std::vector<std::int32_t>> readers_of(const ProgramIndex& index) {
-  std::vector<std::vector<std::int32_t>> readers(index.num_values);
-  for (std::int32_t i = 0; i < index.num_ops; ++i) {
-    for (std::int32_t v : index.op(i).operands) {
-      if (v != no_value) readers[v].push_back(i);
-    }
-  }
-  return readers;
-}
-
 class Spread {
  public:
-  explicit Spread(const ProgramIndex& index)
-      : index_(index), dims_(index.num_values), readers_(readers_of(index)) {}
+  explicit Spread(const ProgramIndex& index) : index_(index), dims_(index.num_values) {}
 
   /// From all batches of products and convolutions, the first ones first.
   std::vector<MatrixDims> run() {
@@ -132,7 +120,7 @@ class Spread {
     for (std::size_t next = 0; next < reached_.size(); ++next) {
       const std::int32_t value = reached_[next];
       if (index_.producer[value] != no_op) pass_through(index_.producer[value], value);
-      for (std::int32_t op : readers_[value]) pass_through(op, value);
+      for (std::int32_t op : index_.readers_of(value)) pass_through(op, value);
     }
     return std::move(dims_);
   }
@@ -194,7 +182,6 @@ class Spread {
 
   const ProgramIndex& index_;
   std::vector<MatrixDims> dims_;
-  std::vector<std::vector<std::int32_t>> readers_;
   std::vector<std::int32_t> reached_;
 };
 
@@ -216,7 +203,6 @@ std::vector<bool> beside_plain_products(const ProgramIndex& index,
     found[value] = true;
     reached.push_back(value);
   };
-  const std::vector<std::vector<std::int32_t>> readers = readers_of(index);
   const auto each = [&](std::int32_t i, const auto& visit) {
     for (std::int32_t v : index.op(i).operands) visit(v);
     for (std::int32_t v : index.op(i).results) visit(v);
@@ -234,7 +220,7 @@ std::vector<bool> beside_plain_products(const ProgramIndex& index,
   for (std::size_t next = 0; next < reached.size(); ++next) {
     const std::int32_t value = reached[next];
     if (index.producer[value] != no_op) pass_through(index.producer[value], value);
-    for (std::int32_t op : readers[value]) pass_through(op, value);
+    for (std::int32_t op : index.readers_of(value)) pass_through(op, value);
   }
   return found;
 }
@@ -262,14 +248,12 @@ double padding_of_columns(double rows, double columns, const Layout& layout) {
   return tiled(rows, columns, layout) / (rows * columns);
 }
 
-double least_padding(const std::vector<std::int64_t>& dims, const Layout& layout) {
+double least_padding(std::span<const double> dims, const Layout& layout) {
   if (layout.tile_columns == 0 || dims.size() < 2) return 1;
-  double least =
-      padding_of_matrix(static_cast<double>(dims[0]), static_cast<double>(dims[1]), layout);
+  double least = padding_of_matrix(dims[0], dims[1], layout);
   for (std::size_t one = 0; one < dims.size(); ++one) {
     for (std::size_t other = one + 1; other < dims.size(); ++other) {
-      least = std::min(least, padding_of_matrix(static_cast<double>(dims[one]),
-                                                static_cast<double>(dims[other]), layout));
+      least = std::min(least, padding_of_matrix(dims[one], dims[other], layout));
     }
   }
   return least;
@@ -281,13 +265,12 @@ TilePadding tile_padding_of(const ProgramIndex& index, const Layout& layout) {
       std::vector<bool>(index.num_values, false), std::vector<bool>(index.num_ops, false)};
   if (layout.tile_columns == 0) return found;
   std::vector<double>& padding = found.of_value;
-  double devices = 1;
-  for (std::int64_t size : index.program.mesh.axis_sizes) devices *= static_cast<double>(size);
+  const double devices = index.devices();
   const std::vector<MatrixDims> dims = Spread(index).run();
   for (std::size_t v = 0; v < index.num_values; ++v) {
     if (!dims[v].are_known()) continue;
     found.is_matrix[v] = !dims[v].are_of_images;
-    const auto& sizes = index.program.types[index.program.values[v].type].dims;
+    const auto& sizes = index.dims(static_cast<std::int32_t>(v));
     double rows = static_cast<double>(sizes[dims[v].first]);
     if (dims[v].are_of_images) rows = std::ceil(rows / devices);
     padding[v] = padding_of_matrix(rows, static_cast<double>(sizes[dims[v].second]), layout);
@@ -302,7 +285,7 @@ TilePadding tile_padding_of(const ProgramIndex& index, const Layout& layout) {
     if (!is_view) continue;
     const std::int32_t read = operands[0], written = results[0];
     const auto is_transposed = [&](std::int32_t matrices) {
-      const auto& sizes = index.program.types[index.program.values[matrices].type].dims;
+      const auto& sizes = index.dims(matrices);
       return padding[matrices] >= most_direct_padding && 2 * sizes[0] >= layout.tile_columns;
     };
     found.is_copy[i] = (is_beside[read] && is_transposed(written)) ||

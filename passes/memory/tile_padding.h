@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "compilers/compiler.h"
@@ -23,7 +24,7 @@ double padding_of_columns(double rows, double columns, const Layout& layout);
 /// By how much they make a value larger in the order of its dims that pads least.
 ///
 /// Example: states of 32 heads of 64 x 64 elements: 2, as no dim fills 128 columns.
-double least_padding(const std::vector<std::int64_t>& dims, const Layout& layout);
+double least_padding(std::span<const double> dims, const Layout& layout);
 
 struct TilePadding {
   /// By value: its bytes in memory over those of its elements, before any cut; 1 of all

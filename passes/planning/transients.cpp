@@ -260,15 +260,14 @@ void add_padded_operands(const ProgramOnMesh& on, const Assignment& assignment,
 /// Whether a product reads parts of a slice that are gathered: `value` is the slice, or what
 /// unary ops make of it.
 bool is_gathered_slice(const ProgramOnMesh& on, const Assignment& assignment,
-                       const std::vector<std::vector<std::int32_t>>& readers,
-                       std::int32_t value, std::int64_t shards) {
-  for (std::int32_t i : readers[value]) {
+                       const ProgramIndex& index, std::int32_t value, std::int64_t shards) {
+  for (std::int32_t i : index.readers_of(value)) {
     const Op& op = on.program.ops[i];
     const Rule& rule = on.program.rules[op.rule];
     const bool is_unary = op.operands.size() == 1 && op.results.size() == 1 &&
                           op.results[0] != no_value &&
                           (rule.work == Work::elementwise || rule.work == Work::view);
-    if (is_unary && is_gathered_slice(on, assignment, readers, op.results[0], shards)) {
+    if (is_unary && is_gathered_slice(on, assignment, index, op.results[0], shards)) {
       return true;
     }
     if (rule.work != Work::matmul) continue;
@@ -288,13 +287,9 @@ bool is_gathered_slice(const ProgramOnMesh& on, const Assignment& assignment,
 void add_gathered_stacks(const ProgramOnMesh& on, const Assignment& assignment,
                          std::vector<Transient>& transients) {
   const ProgramIndex index(on.program);
-  std::vector<std::vector<std::int32_t>> readers(on.program.values.size());
   std::map<std::int32_t, LiveRange> stacks;
-  for (std::int32_t i = index.num_ops; i-- > 0;) {
+  for (std::int32_t i = 0; i < index.num_ops; ++i) {
     const Op& op = index.op(i);
-    for (std::int32_t v : op.operands) {
-      if (v != no_value) readers[v].push_back(i);
-    }
     const bool is_slice = index.rule(i).work == Work::indexed && index.rule(i).is_cheap &&
                           op.operands[0] != no_value && op.results[0] != no_value;
     std::int32_t loop = index.loops.of_op(i);
@@ -307,7 +302,7 @@ void add_gathered_stacks(const ProgramOnMesh& on, const Assignment& assignment,
         held.dims.size() > 2 && held.dims[0].empty() && held.dims[1].empty();
     const auto shards = num_shards(held, on.mesh);
     if (!is_in_pieces || shards == 1) continue;
-    if (!is_gathered_slice(on, assignment, readers, op.results[0], shards)) continue;
+    if (!is_gathered_slice(on, assignment, index, op.results[0], shards)) continue;
     while (index.loops.parent(loop) != no_loop) loop = index.loops.parent(loop);
     LiveRange& live = stacks[stack];
     live.last = std::max(live.last, on.memory.loops[loop].last);
