@@ -83,7 +83,8 @@ struct Fusion {
   bool stores_scattered = false;
   /// A scatter computes what it writes; without, that is stored.
   bool scattered_updates = false;
-  /// A pad that puts zeros between elements is a kernel of its own.
+  /// A pad that puts zeros between elements is a kernel of its own, which reads its operand
+  /// from memory.
   bool stored_pads = false;
   /// What a concatenation joins is stored where it is computed, and where it is a slice of no
   /// multiple of so many elements; 0: it is a part of the kernel of the concatenation.

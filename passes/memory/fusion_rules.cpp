@@ -336,10 +336,17 @@ bool is_uneven_slice(const ProgramIndex& index, std::int32_t op, std::int64_t co
   return false;
 }
 
+/// Whether an op puts zeros between elements, in a kernel of its own.
+bool is_stored_pad(const FusionInput& input, std::int32_t op) {
+  const Rule& rule = input.index.rule(op);
+  return input.rules.stored_pads && rule.work == Work::view && rule.dilation > 1;
+}
+
 /// Whether the kernel that has a view has what its operand is computed of as well. A
 /// concatenation finds what it joins in memory, but slices that tiles begin and end with.
 bool takes_viewed(const FusionInput& input, std::int32_t op, std::int32_t operand) {
   const ProgramIndex& index = input.index;
+  if (is_stored_pad(input, op)) return false;
   const std::int64_t columns = input.rules.joined_columns;
   if (columns == 0 || !is_concatenation(index, op)) return true;
   const std::int32_t read = index.op(op).operands[operand];
@@ -417,7 +424,7 @@ bool may_be_fused(const FusionInput& input, std::int32_t op) {
       (is_scatter(input.index, op) ? !is_added(input, op) : adds_scattered(input, op))) {
     return false;
   }
-  if (input.rules.stored_pads && rule.work == Work::view && rule.dilation > 1) return false;
+  if (is_stored_pad(input, op)) return false;
   return rule.work == Work::elementwise || rule.work == Work::view ||
          (rule.work == Work::matmul &&
           (input.rules.matmul_results ||
@@ -535,7 +542,7 @@ std::vector<Sources> sources_of(const FusionInput& input) {
 }
 
 bool is_duplicated(const FusionInput& input, const std::vector<Sources>& sources,
-                   std::int32_t op, double fusions) {
+                   std::int32_t op, double fusions, std::optional<double> most_reread) {
   const ProgramIndex& index = input.index;
   const std::int32_t result = index.op(op).results[0];
   if (fusions > most_copies || is_too_much(input, sources[op])) return false;
@@ -548,7 +555,7 @@ bool is_duplicated(const FusionInput& input, const std::vector<Sources>& sources
   }
   if (input.rules.casts && is_cast_of_one(input, sources[op], op)) return true;
   // Nobody reads more to save memory that is read once.
-  const double limit = input.rules.most_reread;
+  const double limit = most_reread.value_or(input.rules.most_reread);
   return sources[op].bytes() <=
          (limit > 0 ? limit : most_to_save(fusions)) * index.bytes[result];
 }

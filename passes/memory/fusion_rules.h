@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "compilers/compiler.h"
@@ -68,8 +69,9 @@ std::vector<Sources> sources_of(const FusionInput& input);
 /// Args:
 ///   fusions: Where a fusion reads a slice alone it counts as that share of one: two halves
 ///     of a value are computed from half of the sources each, which is never more.
+///   most_reread: In place of `Fusion::most_reread`.
 bool is_duplicated(const FusionInput& input, const std::vector<Sources>& sources,
-                   std::int32_t op, double fusions);
+                   std::int32_t op, double fusions, std::optional<double> most_reread = {});
 
 /// The share of operand number `operand` that `op` reads: 1 but for slices.
 double share_read(const ProgramIndex& index, std::int32_t op, std::int32_t operand);

@@ -168,6 +168,23 @@ bool all_hold_rows(const FusionInput& input, std::int32_t op,
   });
 }
 
+/// Whether several reductions compute an expression each, as what moves least says: none of
+/// its sources is the result of a matmul, whose kernel may write the expression in its place.
+bool is_reduced_in_each(const FusionInput& input, const std::vector<Sources>& sources,
+                        std::int32_t op, const ReadingRoots& readers) {
+  const ProgramIndex& index = input.index;
+  const auto is_matmul = [&](std::int32_t of) {
+    return of != no_op && index.rule(of).work == Work::matmul;
+  };
+  const auto is_reduction = [&](std::int32_t root) {
+    return index.rule(root).work == Work::reduce ||
+           (is_matmul(root) && is_summed(index.rule(root), input.rules.summed_products));
+  };
+  return std::all_of(readers.roots.begin(), readers.roots.end(), is_reduction) &&
+         !sources[op].any([&](std::int32_t v) { return is_matmul(index.producer[v]); }) &&
+         is_duplicated(input, sources, op, readers.times, 0);
+}
+
 }  // namespace
 
 Fusions fuse(const FusionInput& input) {
@@ -215,7 +232,7 @@ Fusions fuse(const FusionInput& input) {
       if (!is_any && (roots.size() > 1 || !is_epilogue(input, i, roots[0]))) return;
       for (std::int32_t root : roots) matmul_of[root] = i;
     } else if (roots.size() > 1 && !is_duplicated(input, sources, i, readers.times) &&
-               !several.join(i, roots)) {
+               !is_reduced_in_each(input, sources, i, readers) && !several.join(i, roots)) {
       if (!are_siblings(input, fusions, roots)) return;
       fusions.sibling[roots[0]] = roots[1];
     }
