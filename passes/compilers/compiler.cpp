@@ -36,6 +36,7 @@ void each_answer(AnyCompiler& compiler, const Visit& visit) {
   visit("fusion.stores_gathered", fusion.stores_gathered);
   visit("fusion.stores_scattered", fusion.stores_scattered);
   visit("fusion.scattered_updates", fusion.scattered_updates);
+  visit("fusion.window_operands", fusion.window_operands);
   visit("fusion.stored_pads", fusion.stored_pads);
   visit("fusion.joined_columns", fusion.joined_columns);
   visit("fusion.gather_kernels", fusion.gather_kernels);

@@ -83,6 +83,8 @@ struct Fusion {
   bool stores_scattered = false;
   /// A scatter computes what it writes; without, that is stored.
   bool scattered_updates = false;
+  /// The kernel that finds maxima over windows for their gradient computes what it reads.
+  bool window_operands = false;
   /// A pad that puts zeros between elements is a kernel of its own, which reads its operand
   /// from memory.
   bool stored_pads = false;

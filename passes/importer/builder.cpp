@@ -23,7 +23,6 @@ ProgramBuilder::ProgramBuilder(ModuleStructure module)
 std::int32_t ProgramBuilder::new_value(std::int32_t type, bool is_free) {
   if (type == no_type) return no_value;
   values_.push_back({type, is_free});
-  is_zero_.push_back(false);
   maker_.push_back(-1);
   rounded_.push_back(no_value);
   is_on_host_.push_back(false);
@@ -96,7 +95,7 @@ void ProgramBuilder::add(std::int32_t number, double trips, const Describe& desc
   }
   const auto is_zero = [&](std::int32_t k) {
     return op.operands[k] == no_value ? is_zero_scalar_[operands[k]]
-                                      : is_zero_[op.operands[k]];
+                                      : values_[op.operands[k]].is_zero;
   };
   const bool makes_zeros = op_class.is_zero || (op_class.is_broadcast && is_zero(0));
   bool makes_scalars = false, scalar_is_read = false;
@@ -105,7 +104,7 @@ void ProgramBuilder::add(std::int32_t number, double trips, const Describe& desc
     op.results.push_back(value);
     value_of_[read.first_result + k] = value;
     if (makes_zeros && value == no_value) is_zero_scalar_[read.first_result + k] = true;
-    if (makes_zeros && value != no_value) is_zero_[value] = true;
+    if (makes_zeros && value != no_value) values_[value].is_zero = true;
     makes_scalars |= value == no_value;
     scalar_is_read |= value == no_value && num_reads_[read.first_result + k] > 0;
   }

@@ -235,7 +235,6 @@ class ProgramBuilder {
   std::vector<Op> ops_;
   std::int32_t last_added_ = -1;
   std::vector<std::int32_t> num_reads_;  // by value of the module
-  std::vector<bool> is_zero_;            // by value of the program
   std::vector<bool> is_zero_scalar_;     // by value of the module
   std::vector<bool> updates_zeros_;      // by op
   std::vector<bool> rounds_operands_;    // by class

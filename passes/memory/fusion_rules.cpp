@@ -381,6 +381,14 @@ bool is_of_one(const ProgramIndex& index, std::int32_t op) {
   return source != no_value && index.bytes[source] <= index.bytes[index.op(op).results[0]];
 }
 
+bool is_scatter_to_maxima(const ProgramIndex& index, std::int32_t op) {
+  const Rule& rule = index.rule(op);
+  const auto& operands = index.op(op).operands;
+  return rule.work == Work::indexed && rule.in_place_operand < 0 &&
+         rule.operand_bytes.empty() && operands.size() >= 2 && operands[0] != no_value &&
+         operands[1] != no_value && index.op(op).results[0] != no_value;
+}
+
 bool takes_fused(const FusionInput& input, std::int32_t op, std::int32_t operand) {
   const ProgramIndex& index = input.index;
   const Rule& rule = index.rule(op);
@@ -400,6 +408,7 @@ bool takes_fused(const FusionInput& input, std::int32_t op, std::int32_t operand
              is_of_one(index, producer);
     }
     case Work::indexed:
+      if (is_scatter_to_maxima(index, op)) return operand == 0 && input.rules.window_operands;
       // A dynamic update slice computes what it writes.
       if (operand == 1) return !has_indices(rule) || input.rules.index_bytes > 0;
       return operand == 2 && input.rules.scattered_updates && rule.in_place_operand >= 0 &&

@@ -32,6 +32,10 @@ bool is_there_before(const FusionInput& input, std::int32_t value, std::int32_t 
 /// result, such as a relu.
 bool is_of_one(const ProgramIndex& index, std::int32_t op);
 
+/// Whether an op finds the maximum of each window of its first operand and adds an element of
+/// its second one there: unlike a gather it reads all of both.
+bool is_scatter_to_maxima(const ProgramIndex& index, std::int32_t op);
+
 /// Whether `op` takes operand number `operand` from its own kernel.
 ///
 /// Example: elementwise ops, views and reductions take all; a sort takes none; a dynamic

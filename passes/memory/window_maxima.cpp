@@ -4,20 +4,12 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "memory/fusion_rules.h"
+
 namespace autoshard {
 namespace {
 
 constexpr double index_bytes = 4;
-
-/// Whether an op finds the maximum of each window of its first operand and adds an element of
-/// its second one there: unlike a gather it reads all of both.
-bool is_scatter_to_maxima(const ProgramIndex& index, std::int32_t op) {
-  const Rule& rule = index.rule(op);
-  const auto& operands = index.op(op).operands;
-  return rule.work == Work::indexed && rule.in_place_operand < 0 &&
-         rule.operand_bytes.empty() && operands.size() >= 2 && operands[0] != no_value &&
-         operands[1] != no_value && index.op(op).results[0] != no_value;
-}
 
 /// The program point behind which what an op reads is there, in the loop of the op.
 std::int32_t made_before(const FusedProgram& fused, const OpOrder& order, std::int32_t value,

@@ -188,6 +188,8 @@ struct Value {
   /// Constants, iotas and broadcasts of scalars: each reader makes its own copy, cut as it
   /// likes, so they are tied to nothing.
   bool is_free = false;
+  /// All of its elements are zero.
+  bool is_zero = false;
 };
 
 struct Op {

@@ -149,9 +149,9 @@ void Resizer::loop(Loop& loop, const Loop& other) {
 }
 
 bool are_alike(const Value& one, const Value& other) {
-  const auto& [type, is_free] = one;
-  const auto& [its_type, its_is_free] = other;
-  return type == its_type && is_free == its_is_free;
+  const auto& [type, is_free, is_zero] = one;
+  const auto& [its_type, its_is_free, its_is_zero] = other;
+  return type == its_type && is_free == its_is_free && is_zero == its_is_zero;
 }
 
 bool are_alike(const Argument& one, const Argument& other) {

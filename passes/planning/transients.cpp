@@ -366,6 +366,10 @@ std::vector<Transient> transients_of(const ProgramOnMesh& on, const Assignment& 
   add_ring_operands(on, assignment, by_class, result);
   copied.write(result);
   if (on.cluster.compiler.buffers.filled_stacks) add_filled(on, assignment, result);
+  if (on.cluster.compiler.buffers.window_indices) {
+    const std::vector<Transient> zeros = zeros_beside_windows(on, assignment);
+    result.insert(result.end(), zeros.begin(), zeros.end());
+  }
   if (on.cluster.compiler.layout.row_major_stacks) {
     add_gathered_stacks(on, assignment, result);
   }

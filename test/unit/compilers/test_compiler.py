@@ -480,6 +480,13 @@ def checkpointed(*weights: Any) -> Any:
     return [w - 0.1 * g for w, g in zip(weights[1:], gradients, strict=True)]
 
 
+def gradient_of_maxima(x: Any, gradient: Any) -> Any:
+    def maxima(x: Any) -> Any:
+        return jax.lax.reduce_window(x, -jnp.inf, jax.lax.max, (2, 1), (2, 1), "VALID")
+
+    return jax.vjp(maxima, jnp.exp(x))[1](gradient)
+
+
 def messages(x: Any, y: Any) -> Any:
     """Rows are changed and added up as their numbers say."""
     numbers = jnp.abs(y[:, 0]).astype(jnp.int32)
@@ -742,6 +749,7 @@ SHOWN: dict[str, Memory | Seconds | Planned | Text | Turns] = {
     "fusion.stores_gathered": Memory(probability_of_labels, (MATRIX, MATRIX), TPU, 0),
     "fusion.stores_scattered": Memory(gradient_at_labels, ((64, 64), (64, 1), (64, 64)), GPU, 0),
     "fusion.scattered_updates": Memory(messages, (MATRIX, MATRIX), GPU, 0),
+    "fusion.window_operands": Memory(gradient_of_maxima, (MATRIX, (32, 64)), GPU, 0),
     "fusion.stored_pads": Memory(
         lambda x, _: jax.lax.pad(x * 2, 0.0, ((0, 1, 1), (0, 0, 0))) * 3, (MATRIX, MATRIX), TPU, 0
     ),

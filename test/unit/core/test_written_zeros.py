@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -91,6 +92,64 @@ def test_zeros_of_several_sums_are_there_from_the_first_on() -> None:
     assert planned(sums, *few).peak_bytes == pytest.approx(3 * BYTES, rel=0.01)
     one_at_a_time = planned(sums, *few, without="buffers.filled_stacks")
     assert one_at_a_time.peak_bytes == pytest.approx(2 * BYTES, rel=0.01)
+
+
+def test_zeros_that_an_update_reads_are_there_beside_those_that_a_sum_writes_over() -> None:
+    """Adagrad does so: it takes a step of zero where all gradients were."""
+
+    def update(weights: Any, summed: Any, i: Any, x: Any, least: float) -> Any:
+        gradient = jnp.zeros(X.shape).at[i].add(x)
+        summed = summed + gradient * gradient
+        return weights - jnp.where(summed > least, lax.rsqrt(summed), least) * gradient, summed
+
+    few = (jax.ShapeDtypeStruct((8,), jnp.int32), jax.ShapeDtypeStruct((8, 256), jnp.float32))
+    of_zero, of_one = (
+        planned(
+            functools.partial(update, least=least), X, X, *few, donate_argnums=(0, 1)
+        ).peak_bytes
+        for least in (0.0, 1.0)
+    )
+    assert of_zero - of_one == pytest.approx(BYTES, rel=0.01)
+
+
+def pooled_gradient(x: Any, gradient: Any) -> Any:
+    """Gradient of maxima over pairs of rows."""
+    pool = functools.partial(
+        lax.reduce_window,
+        init_value=-jnp.inf,
+        computation=lax.max,
+        window_dimensions=(2, 1),
+        window_strides=(2, 1),
+        padding="VALID",
+    )
+    return jax.vjp(pool, x)[1](gradient)[0]
+
+
+@pytest.mark.parametrize("cluster", [GPU, TPU])
+def test_zeros_of_relus_are_there_where_maxima_of_these_have_a_gradient(cluster: str) -> None:
+    half = jax.ShapeDtypeStruct((2048, 256), jnp.float32)
+
+    def step(x: Any, gradient: Any, least: float) -> Any:
+        kept = jnp.sort(jnp.maximum(x, least), 0)
+        made = jnp.sort(pooled_gradient(kept, gradient), 0)
+        return jnp.where(x > 0, made, least)
+
+    of_zero, of_one = (
+        planned(functools.partial(step, least=least), X, half, cluster=cluster).peak_bytes
+        for least in (0.0, 1.0)
+    )
+    assert of_zero - of_one == pytest.approx(BYTES if cluster == GPU else 0, abs=0.01 * BYTES)
+
+
+def test_the_kernel_of_positions_of_maxima_computes_what_it_reads_on_gpus() -> None:
+    half = jax.ShapeDtypeStruct((2048, 256), jnp.float32)
+
+    def step(x: Any, gradient: Any) -> Any:
+        return pooled_gradient(jnp.exp(x), gradient)
+
+    row = "fusion.window_operands"
+    stored = planned(step, X, half, without=row).peak_bytes - planned(step, X, half).peak_bytes
+    assert stored == pytest.approx(BYTES, rel=0.01)
 
 
 def test_a_sum_over_edges_computes_what_it_adds_up() -> None:
