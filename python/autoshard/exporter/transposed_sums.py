@@ -7,7 +7,8 @@
 JAX writes gradients of weights so. Compilers join the two themselves, but not where a collective
 comes between them: the gradient lies transposed in memory then, and some copy the parameter and
 its moments so that they lie alike, and back when they are updated (``layout.transposed_sums`` in
-docs/design/compilers.md).
+docs/design/compilers.md). Of weights of experts a transpose is left, that of [in, experts, out] to
+[experts, in, out], which keeps the last dim where it is.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ _MATMUL = "stablehlo.dot_general"
 _TRANSPOSE = "stablehlo.transpose"
 _NUMBERS = "dot_dimension_numbers"
 _PRECISION = "precision_config"
+_ORDER = "permutation"
 
 
 def turn_transposed_sums(plan: PlannedModule) -> PlannedModule:
@@ -43,47 +45,51 @@ def _turned_in(plan: PlannedModule, block: PlannedBlock) -> PlannedBlock:
         for planned in block.ops
         if planned.op.name == _TRANSPOSE and planned.kind is Kind.COMPUTE
     }
-    found: dict[int, PlannedOp] = {}
-    gone: set[int] = set()
+    turned: dict[int, PlannedOp] = {}
+    """By ``id`` of what a planned op stands in place of; of a transpose only if one is left."""
+    gone: list[PlannedOp] = []
     for planned in block.ops:
         if planned.op.name != _MATMUL or planned.op.results[0] not in transposes:
             continue
         reader = transposes[planned.op.results[0]]
         if _is_transposed_sum(planned, reader):
-            found[id(planned)] = _turned(plan, planned, reader)
-            gone.add(id(reader))
+            turned |= _turned(plan, planned, reader)
+            gone += [reader, planned]
+    left_out = {id(planned) for planned in gone} - set(turned)
     ops: list[PlannedOp] = []
     for planned in block.ops:
-        if id(planned) in gone:
-            continue
-        inner = tuple(_turned_in(plan, each) for each in planned.blocks)
-        ops.append(found.get(id(planned)) or replace(planned, blocks=inner))
-    for planned in block.ops:
-        if id(planned) in gone:
-            planned.op.erase()
-    for planned in block.ops:
-        if id(planned) in found:
-            planned.op.erase()
+        if id(planned) not in left_out:
+            inner = tuple(_turned_in(plan, each) for each in planned.blocks)
+            ops.append(turned.get(id(planned)) or replace(planned, blocks=inner))
+    for planned in gone:
+        planned.op.erase()
     return replace(block, ops=tuple(ops))
 
 
 def _is_transposed_sum(planned: PlannedOp, reader: PlannedOp) -> bool:
-    """Whether a matmul adds up over devices, and is read by a transpose alone that swaps what its
-    operands give to it."""
+    """Whether a matmul adds up over devices, and a transpose alone reads it, whose last dim is the
+    last one that the left operand gives."""
     (computed,), (wanted,) = planned.computed, reader.operands
     if len(list(planned.op.results[0].uses)) != 1 or computed is None or wanted is None:
         return False
-    if planned.results[0] not in (computed, wanted) or reader.computed != reader.results:
+    is_moved = planned.results[0] is not computed or wanted is not computed
+    if planned.results[0] not in (computed, wanted) or (
+        is_moved and reader.computed != reader.results
+    ):
         return False
     numbers = stablehlo.DotDimensionNumbers(planned.op.attributes[_NUMBERS])
     left, rank = _kept(planned, numbers), len(shape_of(planned.op.results[0]))
-    order = list(mlir.DenseI64ArrayAttr(reader.op.attributes["permutation"]))
-    if numbers.lhs_batching_dimensions or order != [*range(left, rank), *range(left)]:
+    if numbers.lhs_batching_dimensions or not 0 < left < rank:
         return False
     operand = planned.operands[0]
-    return operand is not None and any(
+    is_sum = operand is not None and any(
         operand.sharding.dims[dim] for dim in numbers.lhs_contracting_dimensions
     )
+    return is_sum and _order(reader)[-1] == left - 1
+
+
+def _order(transpose: PlannedOp) -> list[int]:
+    return list(mlir.DenseI64ArrayAttr(transpose.op.attributes[_ORDER]))
 
 
 def _kept(planned: PlannedOp, numbers: stablehlo.DotDimensionNumbers) -> int:
@@ -91,10 +97,13 @@ def _kept(planned: PlannedOp, numbers: stablehlo.DotDimensionNumbers) -> int:
     return len(shape_of(planned.op.operands[0])) - len(numbers.lhs_contracting_dimensions)
 
 
-def _turned(plan: PlannedModule, planned: PlannedOp, reader: PlannedOp) -> PlannedOp:
-    """The matmul with its operands swapped, in place of the transpose."""
+def _turned(plan: PlannedModule, planned: PlannedOp, reader: PlannedOp) -> dict[int, PlannedOp]:
+    """The matmul with its operands swapped, and the transpose if one is left."""
     op = planned.op
     numbers = stablehlo.DotDimensionNumbers(op.attributes[_NUMBERS])
+    shape = shape_of(op.results[0])
+    kept, rank = _kept(planned, numbers), len(shape)
+    swap = [*range(kept, rank), *range(kept)]
     attributes = {name: op.attributes[name] for name in op.attributes}
     attributes[_NUMBERS] = stablehlo.DotDimensionNumbers.get(
         lhs_batching_dimensions=[],
@@ -105,18 +114,38 @@ def _turned(plan: PlannedModule, planned: PlannedOp, reader: PlannedOp) -> Plann
     if _PRECISION in attributes:
         asked = list(mlir.ArrayAttr(attributes[_PRECISION]))
         attributes[_PRECISION] = mlir.ArrayAttr.get(asked[::-1])
+    element = mlir.RankedTensorType(op.results[0].type).element_type
+    sizes = [shape[dim] for dim in swap]
     made = mlir.Operation.create(
         _MATMUL,
-        results=[reader.op.results[0].type],
+        results=[mlir.RankedTensorType.get(sizes, element, loc=op.location)],
         operands=[op.operands[1], op.operands[0]],
         attributes=attributes,
         loc=op.location,
         ip=mlir.InsertionPoint(op),
     )
-    reader.op.results[0].replace_all_uses_with(made.results[0])
-    (computed,) = planned.computed
-    assert computed is not None
-    kept = _kept(planned, numbers)
-    dims = computed.sharding.dims
-    placed: Placement = plan.placement((*dims[kept:], *dims[:kept]))
-    return PlannedOp(made, Kind.COMPUTE, planned.operands[::-1], (placed,), reader.results)
+
+    def swapped(placement: Placement | None) -> Placement:
+        assert placement is not None
+        return plan.placement(tuple(placement.sharding.dims[dim] for dim in swap))
+
+    result, operands = reader.op.results[0], planned.operands[::-1]
+    computed = (swapped(planned.computed[0]),)
+    order = [swap.index(dim) for dim in _order(reader)]
+    if order == list(range(rank)):
+        result.replace_all_uses_with(made.results[0])
+        return {id(planned): PlannedOp(made, Kind.COMPUTE, operands, computed, reader.results)}
+    rest = mlir.Operation.create(
+        _TRANSPOSE,
+        results=[result.type],
+        operands=[made.results[0]],
+        attributes={_ORDER: mlir.DenseI64ArrayAttr.get(order)},
+        loc=reader.op.location,
+        ip=mlir.InsertionPoint(reader.op),
+    )
+    result.replace_all_uses_with(rest.results[0])
+    held, wanted = (swapped(planned.results[0]),), (swapped(reader.operands[0]),)
+    return {
+        id(planned): PlannedOp(made, Kind.COMPUTE, operands, computed, held),
+        id(reader): PlannedOp(rest, Kind.COMPUTE, wanted, reader.computed, reader.results),
+    }

@@ -25,6 +25,10 @@ def swapped(g: jax.Array, x: jax.Array) -> jax.Array:
     return product(g, x).transpose(2, 0, 1)
 
 
+def of_experts(g: jax.Array, x: jax.Array) -> jax.Array:
+    return product(g, x).transpose(0, 2, 1)
+
+
 def otherwise(g: jax.Array, x: jax.Array) -> jax.Array:
     """What swapped operands do not give."""
     return product(g, x).transpose(2, 1, 0)
@@ -50,7 +54,8 @@ def exported(gradient: Gradient, rows: str | None = "dp") -> str:
     """The module, and whether it gives the same numbers."""
     layout = autoshard.Layout((8,), ("dp",))
     cut = (layout(rows or "None", "None", "None"), layout(rows or "None", "None"))
-    result = layout("dp", "None", "None") if gradient is not batched else layout(*["None"] * 3)
+    places = {batched: (None, None, None), of_experts: (None, "dp", None)}
+    result = layout(*(axis or "None" for axis in places.get(gradient, ("dp", None, None))))
     step = autoshard.jit(autoshard.shard(gradient, cut, result), mesh="dp=8")
     given = operands()
     np.testing.assert_array_equal(step(*given), gradient(*given))
@@ -61,6 +66,12 @@ def test_the_operands_of_a_sum_over_devices_are_swapped() -> None:
     text = exported(swapped)
     assert "stablehlo.transpose" not in text
     assert "(tensor<64x16xf32>, tensor<64x3x8xf32>) -> tensor<16x3x8xf32>" in text
+
+
+def test_the_transpose_that_is_left_keeps_the_last_dim() -> None:
+    text = exported(of_experts)
+    assert "(tensor<64x16xf32>, tensor<64x3x8xf32>) -> tensor<16x3x8xf32>" in text
+    assert "dims = [1, 0, 2]" in text
 
 
 @pytest.mark.parametrize("gradient", [otherwise, read_twice, batched])
