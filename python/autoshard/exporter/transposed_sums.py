@@ -14,6 +14,7 @@ docs/design/compilers.md). Of weights of experts a transpose is left, that of [i
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import permutations
 
 from autoshard.ir import mlir, stablehlo
 from autoshard.ir.reading import shape_of
@@ -24,14 +25,15 @@ _TRANSPOSE = "stablehlo.transpose"
 _NUMBERS = "dot_dimension_numbers"
 _PRECISION = "precision_config"
 _ORDER = "permutation"
+_TILE = ("layout.tile_rows", "layout.tile_columns")
 
 
 def turn_transposed_sums(plan: PlannedModule) -> PlannedModule:
     """The same plan, of a module whose sums over devices are made as they are read.
 
     Expects the context of the module, which it changes, to be current. Sums that others read as
-    well stay, and batches of matmuls. Where the compiler does not copy what is read beside them,
-    the plan stays as it is.
+    well stay, batches of matmuls, and what fills tiles of memory in another order. Where the
+    compiler does not copy what is read beside them, the plan stays as it is.
     """
     if not plan.may_be_compiled_so("layout.transposed_sums"):
         return plan
@@ -52,7 +54,7 @@ def _turned_in(plan: PlannedModule, block: PlannedBlock) -> PlannedBlock:
         if planned.op.name != _MATMUL or planned.op.results[0] not in transposes:
             continue
         reader = transposes[planned.op.results[0]]
-        if _is_transposed_sum(planned, reader):
+        if _is_transposed_sum(planned, reader) and _lies_in_rows(plan, reader):
             turned |= _turned(plan, planned, reader)
             gone += [reader, planned]
     left_out = {id(planned) for planned in gone} - set(turned)
@@ -86,6 +88,25 @@ def _is_transposed_sum(planned: PlannedOp, reader: PlannedOp) -> bool:
         operand.sharding.dims[dim] for dim in numbers.lhs_contracting_dimensions
     )
     return is_sum and _order(reader)[-1] == left - 1
+
+
+def _lies_in_rows(plan: PlannedModule, reader: PlannedOp) -> bool:
+    """Whether what a device has of a transposed sum fills tiles row by row as well as otherwise.
+
+    Arguments lie as they fill tiles. Example: 4,096 x 1,376 have the 4,096 as columns.
+    """
+    (placement,) = reader.results
+    if plan.compiler is None or placement is None:
+        return True
+    sizes = placement.sharding.local_shape(shape_of(reader.op.results[0]))
+    high, wide = (int(plan.compiler.answers[name]) for name in _TILE)
+
+    def padding(rows: int, columns: int) -> float:
+        return -(-rows // high) * high * -(-columns // wide) * wide / (rows * columns)
+
+    return wide == 0 or padding(*sizes[-2:]) <= min(
+        padding(rows, columns) for rows, columns in permutations(sizes, 2)
+    )
 
 
 def _order(transpose: PlannedOp) -> list[int]:

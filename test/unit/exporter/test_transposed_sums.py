@@ -81,3 +81,17 @@ def test_other_transposes_stay(gradient: Gradient) -> None:
 
 def test_what_every_device_adds_up_alone_stays() -> None:
     assert "stablehlo.transpose" in exported(swapped, rows=None)
+
+
+@pytest.mark.parametrize(("columns", "is_swapped"), [(1024, True), (768, False)])
+def test_what_fills_tiles_in_another_order_stays(columns: int, is_swapped: bool) -> None:
+    layout = autoshard.Layout((8,), ("dp",))
+    rows = layout("dp", "None")
+    marked = autoshard.shard(
+        lambda g, x: product(g, x).transpose(1, 0), (rows, rows), layout("None", "dp")
+    )
+    shapes = ((ROWS, columns), (ROWS, 256))
+    given = (jax.ShapeDtypeStruct(shape, jnp.float32) for shape in shapes)
+    plan = autoshard.jit(marked, cluster="v5p:2x2x2", mesh="dp=8").plan(*given)
+    text = str(plan.exported("autoshard-export-shardy"))
+    assert ("stablehlo.transpose" not in text) == is_swapped
