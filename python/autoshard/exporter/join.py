@@ -20,6 +20,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
+from autoshard.exporter.split_biases import split_biases
+from autoshard.exporter.splits import Shape, groups_of
 from autoshard.ir import mlir, stablehlo
 from autoshard.ir.reading import shape_of
 from autoshard.planned.module import Kind, Placement, PlannedBlock, PlannedModule, PlannedOp
@@ -31,7 +33,6 @@ _NUMBERS = "dot_dimension_numbers"
 _RESULT = 2
 """Number of the result among the three tensors of a matmul; 0 and 1 are its operands."""
 
-_Shape = tuple[int, ...]
 _Axes = tuple[AxisRef, ...]
 
 
@@ -44,6 +45,7 @@ def join_reshapes(plan: PlannedModule) -> PlannedModule:
     """
     if plan.pads or not plan.may_be_compiled_so("layout.keeps_reshapes"):
         return plan
+    plan = split_biases(plan)
     joiner = _Joiner(plan)
     functions = tuple(replace(each, body=joiner.block(each.body)) for each in plan.functions)
     return replace(plan, functions=functions)
@@ -53,7 +55,7 @@ def join_reshapes(plan: PlannedModule) -> PlannedModule:
 class _Split:
     """What becomes of a dim that several tensors of a matmul have."""
 
-    sizes: _Shape
+    sizes: Shape
     axes: tuple[_Axes, ...]
     """Axes of each part, in the reshape that is taken away."""
 
@@ -71,18 +73,18 @@ class _Side:
     """As the matmul wants or gives it."""
     reshape: PlannedOp | None = None
     """The one before an operand or behind the result, if it does nothing but split its dims."""
-    parts: _Shape = ()
+    parts: Shape = ()
     """The shape on the far side of ``reshape``."""
     inner: Placement | None = None
     """Placement of what is on the far side of ``reshape``."""
 
     @property
-    def shape(self) -> _Shape:
+    def shape(self) -> Shape:
         return shape_of(self.value)
 
     def wishes(self) -> _Splits:
         """The dims that ``reshape`` splits."""
-        groups = _groups(self.shape, self.parts)
+        groups = groups_of(self.shape, self.parts)
         if self.inner is None or groups is None:
             return {}
         axes = self.inner.sharding.dims
@@ -125,7 +127,7 @@ class _BlockWalk:
         self.readers = {planned.op.operands[0]: planned for planned in reshapes}
         self.gone: set[int] = set()
         """Planned reshapes that are taken away, by ``id``."""
-        self.copies: dict[tuple[mlir.Value, _Shape, Placement], mlir.Value] = {}
+        self.copies: dict[tuple[mlir.Value, Shape, Placement], mlir.Value] = {}
         """Reshaped operands, for the next matmul that reads the same."""
         self.made: list[PlannedOp] = []
 
@@ -224,7 +226,7 @@ class _BlockWalk:
         numbers: stablehlo.DotDimensionNumbers,
         sides: Sequence[_Side],
         splits: Sequence[_Splits],
-        shapes: Sequence[_Shape],
+        shapes: Sequence[Shape],
         placements: Sequence[Placement],
     ) -> None:
         """The matmul over split dims in place of ``planned``, and reshapes where none were."""
@@ -264,7 +266,7 @@ class _BlockWalk:
                 self._erase(side.reshape, None)
 
     def _operand(
-        self, op: mlir.Operation, side: _Side, splits: _Splits, shape: _Shape, wanted: Placement
+        self, op: mlir.Operation, side: _Side, splits: _Splits, shape: Shape, wanted: Placement
     ) -> mlir.Value:
         """An operand with its dims split, reshaped where it is held if its cuts allow it."""
         if not splits:
@@ -285,7 +287,7 @@ class _BlockWalk:
         self,
         where: mlir.Operation,
         value: mlir.Value,
-        shape: _Shape,
+        shape: Shape,
         wanted: Placement,
         planned: PlannedOp,
     ) -> mlir.Value:
@@ -313,28 +315,9 @@ class _BlockWalk:
         reshape.op.erase()
 
 
-def _with_shape(value: mlir.Value, shape: _Shape) -> mlir.Type:
+def _with_shape(value: mlir.Value, shape: Shape) -> mlir.Type:
     element = mlir.RankedTensorType(value.type).element_type
     return mlir.RankedTensorType.get(shape, element, loc=value.location)
-
-
-def _groups(whole: _Shape, parts: _Shape) -> tuple[range, ...] | None:
-    """For each dim of ``whole`` the dims of ``parts`` that it is split into.
-
-    None: dims are merged as well, or of size 1 beside others.
-    """
-    found: list[range] = []
-    start = 0
-    for size in whole:
-        end = start + 1
-        while end < len(parts) and prod(parts[start:end]) < size:
-            end += 1
-        group = parts[start:end]
-        if prod(group) != size or (len(group) > 1 and 1 in group):
-            return None
-        found.append(range(start, end))
-        start = end
-    return tuple(found) if start == len(parts) else None
 
 
 def _factors(
@@ -353,7 +336,7 @@ def _factors(
     return [*batch, *sums, *rows, *columns]
 
 
-def _split_shape(shape: _Shape, splits: _Splits) -> _Shape:
+def _split_shape(shape: Shape, splits: _Splits) -> Shape:
     parts = (splits[dim].sizes if dim in splits else (size,) for dim, size in enumerate(shape))
     return sum(parts, ())
 

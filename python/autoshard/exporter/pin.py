@@ -36,6 +36,7 @@ from autoshard.exporter.plan_attributes import (
     write_boundary,
 )
 from autoshard.exporter.starts import keep_slices_apart
+from autoshard.exporter.transposed_sums import turn_transposed_sums
 from autoshard.ir import mlir
 from autoshard.planned.module import (
     Kind,
@@ -61,7 +62,7 @@ def pin(plan: PlannedModule, form: Form) -> None:
     """As ``export``, for a plan that has been read. Expects the module's context to be current."""
     set_partition_count(plan)
     form.begin(plan)
-    plan = join_reshapes(plan)
+    plan = turn_transposed_sums(join_reshapes(plan))
     constraints = Constraints(
         form,
         has_all_to_all=plan.has_all_to_all,

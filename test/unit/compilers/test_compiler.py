@@ -467,6 +467,10 @@ def heads(x: Any, w: Any) -> Any:
     return jnp.tanh((x @ w).reshape(64, 4, 8)).sum()
 
 
+def weight_gradient(w: Any, x: Any) -> Any:
+    return w - jax.grad(lambda w: jnp.tanh(x @ w).sum())(w)
+
+
 def checkpointed(*weights: Any) -> Any:
     x = weights[0]
 
@@ -814,6 +818,9 @@ SHOWN: dict[str, Memory | Seconds | Planned | Text | Turns] = {
     "layout.tile_rows": Memory(window_scores, ((16, 49, 32),), TPU, 16),
     "layout.tile_columns": Memory(window_scores, ((16, 49, 32),), TPU, 0),
     "layout.keeps_reshapes": Text(heads, ((64, 32), (32, 32)), "v5p:2x2x1", False),
+    "layout.transposed_sums": Text(
+        weight_gradient, ((1024, 1024), (65536, 1024)), "v5p:2x2x1", False
+    ),
     "layout.chosen_results": HandedOn(
         kept_for_gradients, ((8, 64, 64), (64, 64)), "v5e:2x2", False
     ),
