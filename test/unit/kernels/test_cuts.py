@@ -64,7 +64,7 @@ def assert_cut_is_right(case: RandomKernel, kernel: Kernel, cut: Cut, parts: int
 
 
 WITH_TABLES = (135, 231, 256)
-"""Seeds of kernels whose tables are cut as well."""
+"""Seeds of kernels whose tables are cut as well; some others' may be, too."""
 
 
 @pytest.mark.parametrize("seed", [*range(8), *WITH_TABLES])
@@ -76,7 +76,7 @@ def test_what_is_derived_of_a_random_kernel_is_right(seed: int) -> None:
     assert kernel is not None
     assert kernel.grid == case.grid
     cuts = cuts_in(op)
-    assert any(cut.dims[0] is not None for cut in cuts) == (seed in WITH_TABLES)
+    assert seed not in WITH_TABLES or any(cut.dims[0] is not None for cut in cuts)
     for cut in cuts:
         units = kernel.grid[cut.grid_dim] // cut.unit
         for parts in (n for n in range(2, units + 1) if units % n == 0):
