@@ -78,7 +78,9 @@ def bound_gradients(
             waiting.setdefault(following[-1], []).append((op, before))
     # Last, because the hash of an op changes with its operands.
     for number, gradients in waiting.items():
-        _wait(ops[number], gradients)
+        # What is computed from another one of them goes behind the barrier with it.
+        behind = {reader for _, readers in gradients for reader in readers}
+        _wait(ops[number], [each for each in gradients if each[0] not in behind])
     return operations_of(module.operation)
 
 

@@ -67,6 +67,30 @@ def test_the_layer_after_the_next_waits_for_gradients() -> None:
     assert [len(each) for each in passed_on(module)] == [0, 0, 1, 2]
 
 
+def step_with_loss(weights: list[Any], x: Any) -> Any:
+    """The loss is returned, of maxima and sums of rows that its gradient computes again."""
+
+    def loss(weights: list[Any]) -> Any:
+        y = x
+        for w in weights:
+            y = jax.checkpoint(lambda w, y: y + jnp.tanh(y @ w))(w, y)
+        return jax.checkpoint(lambda y: jnp.mean(jax.nn.logsumexp(y, axis=1)))(y)
+
+    value, gradients = jax.value_and_grad(loss)(weights)
+    return value, [w - 0.1 * g for w, g in zip(weights, gradients, strict=True)]
+
+
+def test_no_barrier_waits_for_what_goes_behind_it() -> None:
+    """Maxima of rows look like a gradient, and the sums that are computed from them do."""
+    text = jax.jit(step_with_loss).lower([SHAPE] * LAYERS, SHAPE).as_text()
+    module = parse_bytes(text.encode(), new_context(), "step")
+    with module.context:
+        bound_gradients(module, GPUS, operations_of(module.operation))
+    module.operation.verify()
+    search_module(module, Cluster.parse("h100:2"), RecursiveProgramming())
+    run_passes(module, ["autoshard-export-shardy"])
+
+
 def biased_step(weights: list[Any], biases: list[Any], x: Any) -> Any:
     """The loss is returned: a sum, too, but no gradient, as that of all gradients' squares."""
 
