@@ -343,7 +343,8 @@ bool is_stored_pad(const FusionInput& input, std::int32_t op) {
 }
 
 /// Whether the kernel that has a view has what its operand is computed of as well. A
-/// concatenation finds what it joins in memory, but slices that tiles begin and end with.
+/// concatenation finds what it joins in memory, but slices that tiles begin and end with; a
+/// stored pad finds what it pads there.
 bool takes_viewed(const FusionInput& input, std::int32_t op, std::int32_t operand) {
   const ProgramIndex& index = input.index;
   if (is_stored_pad(input, op)) return false;
