@@ -19,7 +19,9 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from bench.programs.published_keras import KERAS, cross_entropy
+from bench.programs.keras_steps import cross_entropy
+from bench.programs.published_keras import KERAS
+from bench.programs.published_keras_media import KERAS_MEDIA
 from bench.programs.storage import Case, spec, train
 
 # transformers
@@ -402,6 +404,7 @@ def regnet() -> Case:
 
 PUBLISHED: dict[str, Callable[[], Case]] = {
     **KERAS,
+    **KERAS_MEDIA,
     "mistral 7B, 4 layers": mistral,
     "mistral 7B decode, 8 layers": mistral_decode,
     "opt 1.3B, 6 layers": opt,

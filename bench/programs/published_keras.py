@@ -14,42 +14,15 @@ import jax
 import jax.numpy as jnp
 import optax
 
+from bench.programs.keras_steps import (
+    called,
+    classified,
+    cross_entropy,
+    model_of,
+    token_step,
+    trained,
+)
 from bench.programs.storage import Case, spec, train
-
-
-def cross_entropy(logits: Any, labels: Any) -> Any:
-    """The mean over all labels, in float32."""
-    logits = logits.astype(jnp.float32)
-    return jnp.mean(optax.softmax_cross_entropy_with_integer_labels(logits, labels))
-
-
-def _of_keras(model: Any, shape: tuple[int, ...], labelled: tuple[int, ...] | None = None) -> Case:
-    """A classifier's train step with momentum, batch statistics updated.
-
-    Args:
-        model: From images to classes.
-        shape: Of images.
-        labelled: Shape of labels; None: one an image.
-    """
-
-    def loss(weights: Any, rest: Any, images: Any, labels: Any) -> Any:
-        logits, rest = _called(model, weights, rest, images, training=True)
-        return cross_entropy(logits, labels), rest
-
-    optimizer = optax.sgd(0.1, momentum=0.9)
-
-    def step(weights: Any, state: Any, rest: Any, images: Any, labels: Any) -> Any:
-        (value, rest), gradients = jax.value_and_grad(loss, has_aux=True)(
-            weights, rest, images, labels
-        )
-        updates, state = optimizer.update(gradients, state, weights)
-        return optax.apply_updates(weights, updates), state, rest, value
-
-    weights = [spec(*v.shape) for v in model.trainable_variables]
-    rest = [spec(*v.shape, dtype=v.dtype) for v in model.non_trainable_variables]
-    state = jax.eval_shape(optimizer.init, weights)
-    images, labels = spec(*shape), spec(*(labelled or shape[:1]), dtype=jnp.int32)
-    return step, (weights, state, rest, images, labels), (0, 1)
 
 
 def application(name: str, batch: int, size: int) -> Case:
@@ -61,50 +34,12 @@ def application(name: str, batch: int, size: int) -> Case:
     model = getattr(keras.applications, name)(
         weights=None, classifier_activation=None, input_shape=(size, size, 3)
     )
-    return _of_keras(model, (batch, size, size, 3))
-
-
-def _tokens_of_keras(backbone: Any, batch: int, tokens: int) -> Case:
-    """A backbone of keras-hub over tokens, its embedding as the head, AdamW."""
-
-    def loss(weights: Any, rest: Any, ids: Any) -> Any:
-        inputs = {"token_ids": ids, "padding_mask": jnp.ones_like(ids)}
-        hidden, _ = _called(backbone, weights, rest, inputs)
-        table = weights[0].astype(hidden.dtype)
-        return cross_entropy(hidden[:, :-1] @ table.T, ids[:, 1:])
-
-    return _trained(backbone, loss, spec(batch, tokens, dtype=jnp.int32))
-
-
-def _trained(model: Any, loss: Callable[..., Any], *inputs: Any) -> Case:
-    """A train step with AdamW of a loss of the weights, what is not trained, and inputs."""
-    weights = [spec(*v.shape) for v in model.trainable_variables]
-    rest = [spec(*v.shape, dtype=v.dtype) for v in model.non_trainable_variables]
-    return train(loss, weights, rest, *inputs, optimizer=optax.adamw(1e-4))
-
-
-def _model(kind: str, **sizes: Any) -> Any:
-    """A model of keras-hub, of whose weights there are shapes alone."""
-    os.environ["KERAS_BACKEND"] = "jax"
-    import keras
-    import keras_hub
-
-    keras.config.set_dtype_policy("mixed_bfloat16")
-    with keras.StatelessScope(initialize_variables=False):
-        return getattr(keras_hub.models, kind)(**sizes)
-
-
-def _called(model: Any, weights: Any, rest: Any, inputs: Any, *, training: bool = False) -> Any:
-    """Outputs, and what is not trained as it is then; nothing else is given values."""
-    import keras
-
-    with keras.StatelessScope(initialize_variables=False):
-        return model.stateless_call(weights, rest, inputs, training=training)
+    return classified(model, (batch, size, size, 3))
 
 
 def deberta() -> Case:
     """DeBERTa v3 base, 6 of 12 layers: attention to contents and to relative positions."""
-    backbone = _model(
+    backbone = model_of(
         "DebertaV3Backbone",
         vocabulary_size=128100,
         num_layers=6,
@@ -112,12 +47,12 @@ def deberta() -> Case:
         hidden_dim=768,
         intermediate_dim=3072,
     )
-    return _tokens_of_keras(backbone, 64, 512)
+    return token_step(backbone, 64, 512)
 
 
 def t5() -> Case:
     """T5 large, 4 of 24 layers in encoder and decoder each: buckets of distances, Adafactor."""
-    backbone = _model(
+    backbone = model_of(
         "T5Backbone",
         vocabulary_size=32128,
         num_layers=4,
@@ -136,7 +71,7 @@ def t5() -> Case:
             "decoder_token_ids": shifted,
             "decoder_padding_mask": jnp.ones_like(shifted),
         }
-        outputs, _ = _called(backbone, weights, rest, inputs)
+        outputs, _ = called(backbone, weights, rest, inputs)
         hidden = outputs["decoder_sequence_output"]
         return cross_entropy(hidden @ weights[0].astype(hidden.dtype).T, labels)
 
@@ -148,7 +83,7 @@ def t5() -> Case:
 
 def falcon() -> Case:
     """Falcon 1B, 6 of 24 layers: a head of keys and values each, biases by distance."""
-    backbone = _model(
+    backbone = model_of(
         "FalconBackbone",
         vocabulary_size=50304,
         num_layers=6,
@@ -156,12 +91,12 @@ def falcon() -> Case:
         hidden_dim=2048,
         intermediate_dim=8192,
     )
-    return _tokens_of_keras(backbone, 32, 1024)
+    return token_step(backbone, 32, 1024)
 
 
 def distilbert() -> Case:
     """DistilBERT base: 6 layers, norms behind the residuals, exact GELUs."""
-    backbone = _model(
+    backbone = model_of(
         "DistilBertBackbone",
         vocabulary_size=30522,
         num_layers=6,
@@ -171,12 +106,12 @@ def distilbert() -> Case:
         dropout=0.0,
         max_sequence_length=512,
     )
-    return _tokens_of_keras(backbone, 128, 512)
+    return token_step(backbone, 128, 512)
 
 
 def phi3() -> Case:
     """Phi-3 mini, 4 of 32 layers: queries, keys and values in one product each, gated SiLU."""
-    backbone = _model(
+    backbone = model_of(
         "Phi3Backbone",
         vocabulary_size=32064,
         num_layers=4,
@@ -185,12 +120,12 @@ def phi3() -> Case:
         num_query_heads=32,
         num_key_value_heads=32,
     )
-    return _tokens_of_keras(backbone, 16, 2048)
+    return token_step(backbone, 16, 2048)
 
 
 def qwen_moe() -> Case:
     """Qwen3's layers with experts, 2 of 48 and 32 of 128, each token to 8."""
-    backbone = _model(
+    backbone = model_of(
         "Qwen3MoeBackbone",
         vocabulary_size=32000,
         num_layers=2,
@@ -204,14 +139,14 @@ def qwen_moe() -> Case:
         top_k=8,
         norm_top_k_prob=True,
     )
-    return _tokens_of_keras(backbone, 16, 2048)
+    return token_step(backbone, 16, 2048)
 
 
 def swin() -> Case:
     """Swin tiny: attention in shifted windows, merged patches."""
     import keras
 
-    backbone = _model(
+    backbone = model_of(
         "SwinTransformerBackbone",
         image_shape=(224, 224, 3),
         embed_dim=96,
@@ -223,12 +158,12 @@ def swin() -> Case:
         keras.layers.Reshape((-1, backbone.output.shape[-1]))(backbone.output)
     )
     model = keras.Model(backbone.inputs, keras.layers.Dense(1000)(pooled))
-    return _of_keras(model, (512, 224, 224, 3))
+    return classified(model, (512, 224, 224, 3))
 
 
 def llama3() -> Case:
     """Llama 3 8B, 4 of 32 layers: grouped queries, a vocabulary of 128,256."""
-    backbone = _model(
+    backbone = model_of(
         "Llama3Backbone",
         vocabulary_size=128256,
         num_layers=4,
@@ -238,12 +173,12 @@ def llama3() -> Case:
         intermediate_dim=14336,
         rope_max_wavelength=500000,
     )
-    return _tokens_of_keras(backbone, 16, 2048)
+    return token_step(backbone, 16, 2048)
 
 
 def gpt_oss() -> Case:
     """GPT-OSS 20B, 2 of 24 layers with 32 experts, each token to 4; attention with sinks."""
-    backbone = _model(
+    backbone = model_of(
         "GptOssBackbone",
         vocabulary_size=201088,
         num_layers=2,
@@ -256,12 +191,12 @@ def gpt_oss() -> Case:
         top_k=4,
         sliding_window=128,
     )
-    return _tokens_of_keras(backbone, 16, 2048)
+    return token_step(backbone, 16, 2048)
 
 
 def rwkv7() -> Case:
     """RWKV-7 1.5B, 4 of 24 layers: a recurrence over chunks in place of attention."""
-    backbone = _model(
+    backbone = model_of(
         "RWKV7Backbone",
         hidden_size=2048,
         head_size=64,
@@ -272,15 +207,15 @@ def rwkv7() -> Case:
 
     def loss(weights: Any, rest: Any, ids: Any) -> Any:
         inputs = {"token_ids": ids, "padding_mask": jnp.ones_like(ids)}
-        logits, _ = _called(backbone, weights, rest, inputs)
+        logits, _ = called(backbone, weights, rest, inputs)
         return cross_entropy(logits[:, :-1], ids[:, 1:])
 
-    return _trained(backbone, loss, spec(32, 1024, dtype=jnp.int32))
+    return trained(backbone, loss, spec(32, 1024, dtype=jnp.int32))
 
 
 def esm2() -> Case:
     """ESM-2 650M, 8 of 33 layers over proteins: rotated positions, 33 tokens."""
-    backbone = _model(
+    backbone = model_of(
         "ESM2Backbone",
         vocabulary_size=33,
         num_layers=8,
@@ -291,12 +226,12 @@ def esm2() -> Case:
         use_pre_layer_norm=True,
         max_sequence_length=1024,
     )
-    return _tokens_of_keras(backbone, 64, 1024)
+    return token_step(backbone, 64, 1024)
 
 
 def fnet() -> Case:
     """FNet large, 8 of 24 layers: Fourier transforms in place of attention."""
-    backbone = _model(
+    backbone = model_of(
         "FNetBackbone",
         vocabulary_size=32000,
         num_layers=8,
@@ -307,18 +242,18 @@ def fnet() -> Case:
 
     def loss(weights: Any, rest: Any, ids: Any) -> Any:
         inputs = {"token_ids": ids, "segment_ids": jnp.zeros_like(ids)}
-        outputs, _ = _called(backbone, weights, rest, inputs)
+        outputs, _ = called(backbone, weights, rest, inputs)
         hidden = outputs["sequence_output"]
         table = weights[0].astype(hidden.dtype)
         return cross_entropy(hidden @ table.T, ids)
 
-    return _trained(backbone, loss, spec(256, 512, dtype=jnp.int32))
+    return trained(backbone, loss, spec(256, 512, dtype=jnp.int32))
 
 
 def flux() -> Case:
     """Flux, 2 of 19 double and 4 of 38 single blocks, flow matching on latents of 1,024 tokens."""
     batch, tokens, words = 32, 1024, 256
-    model = _model(
+    model = model_of(
         "FluxBackbone",
         input_channels=64,
         hidden_size=3072,
@@ -350,19 +285,19 @@ def flux() -> Case:
             "timesteps": time,
             "guidance": jnp.ones((batch,), latents.dtype),
         }
-        found, _ = _called(model, weights, rest, inputs)
+        found, _ = called(model, weights, rest, inputs)
         return jnp.mean((found.astype(jnp.float32) - (noise - latents)) ** 2)
 
     key = jax.eval_shape(lambda: jax.random.key(0))
     texts = spec(batch, words, 4096), spec(batch, 768)
-    return _trained(model, loss, key, spec(batch, tokens, 64), *texts)
+    return trained(model, loss, key, spec(batch, tokens, 64), *texts)
 
 
 def segformer() -> Case:
     """SegFormer with a MiT-B2: attention to fewer keys, a class for each pixel."""
     import keras
 
-    encoder = _model(
+    encoder = model_of(
         "MiTBackbone",
         layerwise_depths=[3, 4, 6, 3],
         num_layers=4,
@@ -374,18 +309,18 @@ def segformer() -> Case:
         layerwise_strides=[4, 2, 2, 2],
         image_shape=(512, 512, 3),
     )
-    backbone = _model("SegFormerBackbone", image_encoder=encoder, projection_filters=768)
+    backbone = model_of("SegFormerBackbone", image_encoder=encoder, projection_filters=768)
     classes = keras.layers.Conv2D(150, 1)(backbone.output)
     model = keras.Model(backbone.inputs, classes)
     batch, (height, width) = 64, classes.shape[1:3]
-    return _of_keras(model, (batch, 512, 512, 3), (batch, height, width))
+    return classified(model, (batch, 512, 512, 3), (batch, height, width))
 
 
 def vgg() -> Case:
     """VGG 16 with the two wide layers behind it."""
     import keras
 
-    backbone = _model(
+    backbone = model_of(
         "VGGBackbone",
         stackwise_num_repeats=[2, 2, 3, 3, 3],
         stackwise_num_filters=[64, 128, 256, 512, 512],
@@ -395,12 +330,12 @@ def vgg() -> Case:
     for _ in range(2):
         hidden = keras.layers.Dense(4096, activation="relu")(hidden)
     model = keras.Model(backbone.inputs, keras.layers.Dense(1000)(hidden))
-    return _of_keras(model, (512, 224, 224, 3))
+    return classified(model, (512, 224, 224, 3))
 
 
 def qwen_hybrid_moe() -> Case:
     """Qwen 3.5's layers with experts, 4 of 40 and 64 of 256: three linear attentions, one whole."""
-    backbone = _model(
+    backbone = model_of(
         "Qwen3_5MoeBackbone",
         vocabulary_size=32000,
         num_layers=4,
@@ -413,7 +348,7 @@ def qwen_hybrid_moe() -> Case:
         num_experts=64,
         top_k=8,
     )
-    return _tokens_of_keras(backbone, 8, 2048)
+    return token_step(backbone, 8, 2048)
 
 
 KERAS: dict[str, Callable[[], Case]] = {
