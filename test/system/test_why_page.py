@@ -60,8 +60,8 @@ def test_every_block_prints_what_the_page_says(page: Any) -> None:
 
 
 def beginnings(text: str) -> list[str]:
-    """First words of lines: ops, sizes and seconds are a matter of release."""
-    return [line.split()[0] for line in lines(text)]
+    """First words of lines: ops, sizes, seconds and how many rows are a matter of release."""
+    return [word for line in lines(text) if not (word := line.split()[0]).isdigit()]
 
 
 def lines(text: str) -> list[str]:

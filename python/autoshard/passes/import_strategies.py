@@ -31,14 +31,16 @@ from autoshard.ir.native import nested, run_native
 from autoshard.passes.base import Pass
 from autoshard.rewrites.composites import expand_composites
 from autoshard.rewrites.expert_matmuls import EXPERT_MATMULS, expert_matmuls_as_kernels
+from autoshard.rewrites.known_places import AT_PLACES, known_places_as_static
 from autoshard.rewrites.one_device_collectives import COLLECTIVES, drop_collectives_of_one
 from autoshard.rewrites.pins.op_strategies import expand_op_strategies
 from autoshard.rewrites.pins.write import write_pins
 from autoshard.sharding import Mesh
 
 _MANUAL = "sdy.manual_computation"
-_SAYING = {"stablehlo.composite", "sdy.sharding_constraint", _MANUAL, *COLLECTIVES, *EXPERT_MATMULS}
-"""Ops that may say how they are split without an attribute of those above, or become such."""
+_REWRITTEN = COLLECTIVES | EXPERT_MATMULS | AT_PLACES
+_SAYING = {"stablehlo.composite", "sdy.sharding_constraint", _MANUAL, *_REWRITTEN}
+"""Ops that may say how they are split without an attribute of those above, or are rewritten."""
 
 
 @dataclass(frozen=True)
@@ -92,11 +94,12 @@ def import_strategies(
             operations = operations_of(module.operation)
             saying = _saying(operations)
         alone = [op for op in saying if op.name in COLLECTIVES and is_of_one_device(module)]
+        places = [op for op in saying if op.name in AT_PLACES]
         has_new_marks = expand_op_strategies(saying)
         experts = [op for op in saying if op.name in EXPERT_MATMULS]
         has_new_calls = expand_composites(saying)  # which erases them
         has_new_calls |= expert_matmuls_as_kernels(module, experts, platform)
-        has_fewer = drop_collectives_of_one(alone)
+        has_fewer = drop_collectives_of_one(alone) | known_places_as_static(places)
         if has_new_calls:
             _flatten_calls(module)
         if has_new_marks or has_new_calls or has_fewer:
