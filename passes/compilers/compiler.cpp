@@ -94,6 +94,7 @@ void each_answer(AnyCompiler& compiler, const Visit& visit) {
   visit("collectives.ring_result_passes", collectives.ring_result_passes);
   visit("collectives.ring_operand_passes", collectives.ring_operand_passes);
   visit("collectives.joined_bytes", collectives.joined_bytes);
+  visit("collectives.tuple_bytes", collectives.tuple_bytes);
   visit("collectives.alone_bytes", collectives.alone_bytes);
   visit("collectives.parts_in_turn", collectives.parts_in_turn);
   visit("collectives.exchanges_outermost", collectives.exchanges_outermost);

@@ -243,6 +243,9 @@ struct Collectives {
   double ring_result_passes = 0, ring_operand_passes = 0;
   /// All-reduces up to so many bytes are joined in one buffer; 0: none is.
   double joined_bytes = 0;
+  /// Those that do not wait for each other run as one, of several tensors together up to so
+  /// many bytes and without a buffer; 0: none does.
+  double tuple_bytes = 0;
   /// Those up to so many bytes are alone.
   double alone_bytes = 0;
   /// One device's part lies behind another's: what is gathered, scattered or exchanged in

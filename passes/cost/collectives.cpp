@@ -330,19 +330,31 @@ double compiled_seconds(const Step& step, const Cluster& cluster, const Mesh& me
 
 double shared_latency(const Step& step, std::int32_t together, const Cluster& cluster,
                       const Mesh& mesh) {
-  const double most = cluster.compiler.collectives.joined_bytes;
-  const bool is_joined = step.kind == CollectiveKind::all_gather ||
-                         step.kind == CollectiveKind::reduce_scatter ||
-                         step.kind == CollectiveKind::all_reduce;
+  const Collectives& rules = cluster.compiler.collectives;
+  const bool is_reduced =
+      step.kind == CollectiveKind::reduce_scatter || step.kind == CollectiveKind::all_reduce;
+  const bool is_joined = is_reduced || step.kind == CollectiveKind::all_gather;
+  const bool in_tuples =
+      scattered_alone(step, cluster, mesh).kind == CollectiveKind::all_reduce;
+  const bool is_alone =
+      step.kind == CollectiveKind::all_reduce && step.held_bytes <= rules.alone_bytes;
+  const double most =
+      std::max(is_alone ? 0 : rules.joined_bytes, in_tuples ? rules.tuple_bytes : 0);
   if (most == 0 || together <= 1 || !is_joined || step.held_bytes <= 0) return 0;
   const double whole =
       step.held_bytes *
       (step.kind == CollectiveKind::all_gather ? static_cast<double>(step.participants) : 1);
   const double part = std::max(whole / most, 1.0 / together);
   if (part >= 1) return 0;
-  Step empty = step;
+  const Step made = as_compiled(step, cluster, mesh);
+  Step empty = made, long_one = made;
   empty.held_bytes = std::numeric_limits<double>::min();
-  return (1 - part) * seconds(empty, cluster, mesh);
+  // So long that latency does not count.
+  constexpr double times = 1e9;
+  long_one.held_bytes *= times;
+  const double waited =
+      seconds(made, cluster, mesh) - seconds(long_one, cluster, mesh) / times;
+  return std::clamp(waited, 0.0, (1 - part) * seconds(empty, cluster, mesh));
 }
 
 Step scattered_alone(const Step& step, const Cluster& cluster, const Mesh& mesh) {

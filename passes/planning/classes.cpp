@@ -64,6 +64,7 @@ void add_part(const KernelPart& part, std::string& key) {
 
 /// The signature of every op.
 std::vector<std::int32_t> signatures_of(const Program& program, const ProgramMemory* memory,
+                                        const std::vector<std::int32_t>& together,
                                         std::vector<OpSignature>& signatures) {
   std::vector<std::int32_t> signature_of(program.ops.size());
   std::unordered_map<std::string, std::int32_t> known;
@@ -73,7 +74,8 @@ std::vector<std::int32_t> signatures_of(const Program& program, const ProgramMem
     OpSignature signature{
         op.rule,
         memory ? memory->parts[i] : KernelPart::alone(op.operands.size(), op.results.size())};
-    key = std::to_string(op.rule) + ":";
+    if (!together.empty()) signature.together = together[i];
+    key = std::to_string(op.rule) + ":" + std::to_string(signature.together) + ":";
     if (memory) add_part(signature.part, key);
     auto [entry, is_new] =
         known.try_emplace(key, static_cast<std::int32_t>(signatures.size()));
@@ -347,11 +349,12 @@ Classes classes_of(const Program& program, const ProgramMemory* memory,
                    const ClassOptions& options) {
   Classes classes;
   const std::vector<std::int32_t> signature_of =
-      signatures_of(program, memory, classes.signatures);
+      signatures_of(program, memory, options.together.of_scalar_sums, classes.signatures);
   const std::vector<SummedOp> summed =
       memory ? summed_ops(program, *memory) : std::vector<SummedOp>();
-  Colours colours = refine(program, signature_of, options.together, summed,
-                           std::max(options.fold_rounds, 0));
+  const std::vector<std::int32_t>& together = options.together.of_values;
+  Colours colours =
+      refine(program, signature_of, together, summed, std::max(options.fold_rounds, 0));
   if (options.fold_rounds < 0) {
     for (std::size_t v = 0; v < colours.values.size(); ++v) colours.values[v] = v;
     for (std::size_t i = 0; i < colours.ops.size(); ++i) colours.ops[i] = i;
@@ -363,7 +366,7 @@ Classes classes_of(const Program& program, const ProgramMemory* memory,
     const std::int32_t sharding_class = values.of(colours.values[v]);
     if (sharding_class == static_cast<std::int32_t>(classes.values.size())) {
       classes.values.push_back({program.values[v].type, static_cast<std::int32_t>(v), 0, -1,
-                                options.together.empty() ? 1 : options.together[v]});
+                                together.empty() ? 1 : together[v]});
     }
     classes.values[sharding_class].count += 1;
     classes.class_of_value[v] = sharding_class;

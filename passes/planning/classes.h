@@ -13,6 +13,7 @@
 #include "memory/program_memory.h"
 #include "model/program.h"
 #include "planning/loop_sums.h"
+#include "planning/sent_together.h"
 
 namespace autoshard::planning {
 
@@ -21,6 +22,8 @@ namespace autoshard::planning {
 struct OpSignature {
   std::int32_t rule;
   KernelPart part;
+  /// How many sums to a scalar run as one (planning/sent_together.h).
+  std::int32_t together = 1;
 };
 
 /// What has one sharding: a class of values, or of copies that several readers of a value
@@ -133,8 +136,8 @@ struct ClassOptions {
   /// Readers of a value share a copy while the next one is at most this many ops away. 0: each
   /// has its own; negative: any distance.
   std::int64_t copy_distance = -1;
-  /// By value, as `sent_together`; empty: none are.
-  std::vector<std::int32_t> together = {};
+  /// As `sent_together`; empty: none are.
+  Together together = {};
 };
 
 /// How far apart readers share a copy where memory matters: a sixteenth of the program, so

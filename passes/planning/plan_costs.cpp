@@ -164,7 +164,9 @@ void CostSum::add_results(std::size_t i) {
     const std::int32_t v = op.results[k];
     const Spot spot{Place::result, i, k, v, op.trips};
     if (v == no_value) {
-      if (partial != 0) add(move_at(spot, {}, {}, partial), scalar_steps(on_.mesh, partial));
+      if (partial == 0) continue;
+      add(move_at(spot, {}, {}, partial), scalar_steps(on_.mesh, partial),
+          on_.signature_of_op(i).together);
       continue;
     }
     if (on_.program.values[v].is_free) continue;

@@ -271,7 +271,10 @@ double SecondsCosts::op(const OpSignature& signature, const FactorAxes&,
   }
   const AxisMask partial = partial_axes(rule, axes);
   if (partial != 0 && has_scalar_result(rule)) {
-    moved += seconds_of(scalar_steps(on_.mesh, partial), on_.cluster, on_.mesh);
+    for (const Step& step : scalar_steps(on_.mesh, partial)) {
+      moved += seconds_of({step}, on_.cluster, on_.mesh) -
+               shared_latency(step, signature.together, on_.cluster, on_.mesh);
+    }
   }
   return (1 - on_.cluster.overlap) * moved +
          compute(rule, axes, signature.part, on_.program.types, on_.mesh, on_.cluster).seconds;

@@ -21,7 +21,8 @@ class SentTogether {
       : program_(program),
         loops_(program),
         maker_(program.values.size(), no_op),
-        found_(program.values.size(), 1) {
+        found_(program.values.size(), 1),
+        of_scalar_sums_(program.ops.size(), 1) {
     for (std::size_t i = 0; i < program.ops.size(); ++i) {
       for (std::int32_t v : program.ops[i].results) {
         if (v != no_value) maker_[v] = static_cast<std::int32_t>(i);
@@ -29,13 +30,13 @@ class SentTogether {
     }
   }
 
-  std::vector<std::int32_t> run() {
+  Together run() {
     const std::vector<bool> leads =
         leading_to_matmuls(program_, std::vector<bool>(program_.ops.size(), false));
     add_siblings(leads);
     add_late(leads);
     add_early(made_of_arguments(program_));
-    return std::move(found_);
+    return {std::move(found_), std::move(of_scalar_sums_)};
   }
 
  private:
@@ -93,6 +94,7 @@ class SentTogether {
     std::map<std::pair<std::int32_t, std::int32_t>, std::vector<std::int32_t>> beside;
     const auto close = [&](std::vector<std::int32_t>& group) {
       for (std::int32_t i : group) {
+        of_scalar_sums_[i] = static_cast<std::int32_t>(group.size());
         for (std::int32_t v : program_.ops[i].results) {
           if (v != no_value) found_[v] = static_cast<std::int32_t>(group.size());
         }
@@ -103,7 +105,9 @@ class SentTogether {
       const Op& op = program_.ops[i];
       const bool leads_on = std::any_of(op.results.begin(), op.results.end(),
                                         [&](auto v) { return v != no_value && leads[v]; });
-      if (work(i) != Work::reduce || !leads_on) continue;
+      const bool is_scalar = std::all_of(op.results.begin(), op.results.end(),
+                                         [](auto v) { return v == no_value; });
+      if (work(i) != Work::reduce || op.is_unread || !(leads_on || is_scalar)) continue;
       const auto index = static_cast<std::int32_t>(i);
       std::vector<std::int32_t>& group = beside[{op.rule, loops_.of_op(index)}];
       if (!group.empty() && waits(index, group)) close(group);
@@ -134,13 +138,15 @@ class SentTogether {
   const LoopNest loops_;
   /// By value: the op that makes it.
   std::vector<std::int32_t> maker_;
-  std::vector<std::int32_t> found_;
+  std::vector<std::int32_t> found_, of_scalar_sums_;
 };
 
 }  // namespace
 
-std::vector<std::int32_t> sent_together(const Program& program, const Compiler& compiler) {
-  if (compiler.collectives.joined_bytes == 0) return {};
+Together sent_together(const Program& program, const Compiler& compiler) {
+  if (compiler.collectives.joined_bytes == 0 && compiler.collectives.tuple_bytes == 0) {
+    return {};
+  }
   return SentTogether(program).run();
 }
 

@@ -591,6 +591,17 @@ func.func public @main(
   return %dv, %made : tensor<512x4096xf32>, tensor<ROWSx512xf32>
 }
 """
+TWO_SUMS = """
+sdy.mesh @mesh = <["x"=8]>
+func.func public @main(%x: tensor<ROWSx64xf32> CUT, %y: tensor<ROWSx64xf32> CUT)
+    -> (tensor<64x64xf32> WHOLE, tensor<64x64xf32> WHOLE) {
+  %v = stablehlo.dot_general %x, %x, contracting_dims = [0] x [0]
+    : (tensor<ROWSx64xf32>, tensor<ROWSx64xf32>) -> tensor<64x64xf32>
+  %w = stablehlo.dot_general %y, %y, contracting_dims = [0] x [0]
+    : (tensor<ROWSx64xf32>, tensor<ROWSx64xf32>) -> tensor<64x64xf32>
+  return %v, %w : tensor<64x64xf32>, tensor<64x64xf32>
+}
+"""
 SMALL, LARGE = 8 * 256, 8 * 16384
 MATRIX = (64, 64)
 RINGS = scattered(8, 4096)
@@ -869,6 +880,7 @@ SHOWN: dict[str, Memory | Seconds | Planned | Text | Turns] = {
     "collectives.ring_result_passes": Planned(LAYER, LARGE, "v5p:2x2x2", 70.0),
     "collectives.ring_operand_passes": Planned(LAYER, LARGE, "v5p:2x2x2", 80.0),
     "collectives.joined_bytes": Seconds(REDUCE, MIB, "h100:8", 0.0),
+    "collectives.tuple_bytes": Planned(TWO_SUMS, SMALL, "v5p:2x2x2", 0.0),
     "collectives.alone_bytes": Seconds(REDUCE, MIB, "h100:8", 2.0 * MIB),
     "collectives.parts_in_turn": Planned(COLUMNS, 64, "h100:8", False),
     "collectives.exchanges_outermost": Planned(EXCHANGED, 8192, "v5p:2x2x2", False),

@@ -58,6 +58,50 @@ def test_gradients_take_a_part_of_the_latency_each(count: int) -> None:
     assert alone - joined == pytest.approx(saved, rel=1e-6)
 
 
+@pytest.mark.parametrize("count", [2, 6])
+def test_tpus_join_sums_whose_transfers_take_less_than_their_latency(count: int) -> None:
+    weights = [struct(256, 256)] * count
+    joined, alone = (
+        autoshard.plan(
+            updated,
+            weights,
+            struct(4096, 256),
+            cluster="v5p:2x2x2",
+            compiler=compiler,
+            mode="data_parallel",
+            donate_argnums=0,
+        ).communication_seconds
+        for compiler in ("xla-tpu", "xla-tpu:without=collectives.tuple_bytes")
+    )
+    dims = Cluster.parse("v5p:2x2x2").dims
+    latency = 2 * sum(dim.latency.value for dim in dims)
+    transfer = 2 * 256 * 256 * 4 * 7 / 8 / sum(dim.bandwidth.value for dim in dims)
+    assert latency / 6 < transfer < latency / 2
+    assert alone == pytest.approx(count * latency, rel=1e-6)
+    assert joined == pytest.approx(count * max(transfer, latency / count), rel=1e-6)
+
+
+def scaled(weights: Any) -> Any:
+    """Each by its own mean of squares, a scalar."""
+    return [w * jnp.sqrt(jnp.mean(w * w)) for w in weights]
+
+
+@pytest.mark.parametrize(("cluster", "shares"), [("v5p:2x2x2", True), ("h100:8", False)])
+def test_sums_to_scalars_are_one_on_tpus_and_alone_on_gpus(cluster: str, shares: bool) -> None:
+    seconds = [
+        autoshard.plan(
+            scaled,
+            [struct(1024, 1024)] * count,
+            cluster=cluster,
+            mesh="d=8",
+            in_shardings=([P("d")] * count,),
+            out_shardings=[P("d")] * count,
+        ).communication_seconds
+        for count in (1, 6)
+    ]
+    assert seconds[1] == pytest.approx((1 if shares else 6) * seconds[0], rel=1e-6)
+
+
 def test_one_that_fills_the_buffer_is_alone() -> None:
     large = [struct(4096, 4096)] * 4
     assert JOINED < 4096 * 4096 * 4
