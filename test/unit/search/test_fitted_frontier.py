@@ -170,7 +170,7 @@ def mlp_step(weights: Any, x: Any, y: Any) -> Any:
 def test_arrays_of_a_batch_are_cut_as_the_plan_cuts_them(monkeypatch: pytest.MonkeyPatch) -> None:
     # The search does so by itself.
     monkeypatch.setattr(inputs, "_pays", lambda *plans: False)
-    arguments = [type_of(512, 512), type_of(512, 8)], type_of(8192, 512), type_of(8192, 8)
+    arguments = [type_of(512, 512), type_of(512, 8)], type_of(1024, 512), type_of(1024, 8)
     options: Any = {"cluster": "v5p:2x2x2", "donate_argnums": 0, "recompute": "auto"}
     free = autoshard.plan(mlp_step, *arguments, **options)
     named = autoshard.plan(mlp_step, *arguments, batch_argnums=(1, 2), **options)
