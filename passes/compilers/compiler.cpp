@@ -17,6 +17,7 @@ void each_answer(AnyCompiler& compiler, const Visit& visit) {
   visit("fusion.split_products", fusion.split_products);
   visit("fusion.summed_products", fusion.summed_products);
   visit("fusion.casts", fusion.casts);
+  visit("fusion.masks", fusion.masks);
   visit("fusion.casts_of_arguments", fusion.casts_of_arguments);
   visit("fusion.stored_functions", fusion.stored_functions);
   visit("fusion.stores_arguments_of_functions", fusion.stores_arguments_of_functions);

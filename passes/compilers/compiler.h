@@ -37,6 +37,8 @@ struct Fusion {
   /// A cast to a narrower type is computed in every matmul that reads it, from the wider value
   /// that is in memory anyway.
   bool casts = false;
+  /// A comparison of one value is computed wherever it is read.
+  bool masks = false;
   /// A cast of an argument is computed wherever it is read, if that moves no more.
   bool casts_of_arguments = false;
   /// From this expense on a function is stored where several fusions read it;

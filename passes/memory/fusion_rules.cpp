@@ -81,6 +81,24 @@ std::int32_t whole_operand(const FusionInput& input, std::int32_t op) {
   return whole;
 }
 
+/// Whether an op compares what is computed from one value and little else, and others read
+/// that value, too, or something on the way: it is there anyway. Random numbers are not.
+bool is_mask_of_one(const FusionInput& input, const Sources& sources, std::int32_t op) {
+  const ProgramIndex& index = input.index;
+  const std::int32_t mask = index.op(op).results[0];
+  const bool compares = index.rule(op).work == Work::elementwise && !is_unary(index, op) &&
+                        index.program.types[index.program.values[mask].type].element_bits <= 8;
+  const auto [source, bytes] = sources.largest();
+  if (!compares || sources.bytes() > most_over_widest * bytes) return false;
+  for (std::int32_t value = mask; value != source;) {
+    value = whole_operand(input, index.producer[value]);
+    if (value == no_value) return false;
+    if (in(input.uses.readers, value).size() > 1) return true;
+    if (index.producer[value] == no_op) return false;
+  }
+  return false;
+}
+
 /// Whether a reduction reads what an op makes.
 bool is_reduced(const FusionInput& input, std::int32_t op) {
   const auto readers = in(input.uses.readers, input.index.op(op).results[0]);
@@ -564,6 +582,7 @@ bool is_duplicated(const FusionInput& input, const std::vector<Sources>& sources
            most_to_save(fusions) * index.bytes[result];
   }
   if (input.rules.casts && is_cast_of_one(input, sources[op], op)) return true;
+  if (input.rules.masks && is_mask_of_one(input, sources[op], op)) return true;
   // Nobody reads more to save memory that is read once.
   const double limit = most_reread.value_or(input.rules.most_reread);
   return sources[op].bytes() <=

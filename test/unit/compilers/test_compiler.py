@@ -344,6 +344,12 @@ def gradient_at_labels(x: Any, g: Any, w: Any) -> Any:
     return jnp.tanh(jax.vjp(at_labels, x)[1](g)[0]) @ w
 
 
+def leaky(x: Any) -> Any:
+    made = jnp.sort(x, 0)
+    mask = made > 0
+    return jnp.where(mask, made, 0.1 * made).sum(0), jnp.where(mask, 1.0, 0.1)
+
+
 def cast_of_argument(x: Any) -> Any:
     narrow = x.astype(jnp.bfloat16)
     return jnp.max(narrow, 0), narrow.T + 1
@@ -741,6 +747,7 @@ SHOWN: dict[str, Memory | Seconds | Planned | Text | Turns] = {
     "fusion.split_products": Memory(lambda x, w: jnp.sqrt(x @ w), ((64, 256), (256, 64)), GPU, 0),
     "fusion.summed_products": Memory(one_query, ((2, 4, 1, 64), (2, 2, 64, 64), (64, 64)), GPU, 0),
     "fusion.casts": Memory(softmax_cast, ((4, 64, 64),) * 2, TPU, 1),
+    "fusion.masks": Memory(leaky, (MATRIX,), TPU, 0),
     "fusion.casts_of_arguments": Memory(
         cast_of_argument, (MATRIX,), {**TPU, "fusion.ignores_arguments": 0}, 0
     ),

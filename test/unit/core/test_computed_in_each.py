@@ -1,4 +1,4 @@
-"""What several kernels read, and compute each for itself (`fusion.most_reread`)."""
+"""What several kernels read, and compute each for itself (`fusion.most_reread`, `fusion.masks`)."""
 
 from __future__ import annotations
 
@@ -42,3 +42,32 @@ def test_beside_a_product_less_is_read_again(compiler: dict[str, float], stored:
     answers = {**compiler, "fusion.matmul_operands": 1}
     found = read(function, ROWS, ROWS, (256, 64), compiler=answers)
     assert (found.life("multiply") != EMPTY) == stored
+
+
+def leaky(x: Any) -> Any:
+    """A mask that two kernels read, of a product that one of them reads, too."""
+    made = jnp.sort(x, 0)
+    mask = made > 0
+    return jnp.where(mask, made, 0.1 * made).sum(0), jnp.where(mask, 1.0, 0.1)
+
+
+def dropped(bits: Any, x: Any, y: Any) -> Any:
+    mask = jnp.sort(bits, 0) > 0.1
+    return jnp.where(mask, x, 0.0).sum(0), jnp.where(mask, y, 0.0)
+
+
+def compared(x: Any, y: Any) -> Any:
+    x, y = jnp.sort(x, 0), jnp.sort(y, 0)
+    mask = x > y
+    return jnp.where(mask, x, y).sum(0), jnp.where(mask, 1.0, 0.1)
+
+
+@pytest.mark.parametrize(
+    ("function", "arguments", "stored"),
+    [(leaky, 1, False), (dropped, 3, True), (compared, 2, True)],
+)
+def test_masks_of_a_value_that_is_there_are_not_stored(
+    function: Callable[..., Any], arguments: int, stored: bool
+) -> None:
+    found = read(function, *[ROWS] * arguments, compiler={**TPU, "fusion.row_reductions": 0})
+    assert (found.life("compare") != EMPTY) == stored
