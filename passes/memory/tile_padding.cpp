@@ -225,6 +225,14 @@ std::vector<bool> beside_plain_products(const ProgramIndex& index,
   return found;
 }
 
+/// Whether an op is a view of all elements of one value.
+bool is_whole_view(const ProgramIndex& index, std::int32_t i) {
+  const auto &operands = index.op(i).operands, &results = index.op(i).results;
+  return index.rule(i).work == Work::view && operands.size() == 1 && results.size() == 1 &&
+         operands[0] != no_value && results[0] != no_value && !index.is_free(operands[0]) &&
+         index.bytes[operands[0]] == index.bytes[results[0]];
+}
+
 double up(double size, double multiple) { return std::ceil(size / multiple) * multiple; }
 
 /// Elements of `rows` x `columns` in tiles.
@@ -234,6 +242,87 @@ double tiled(double rows, double columns, const Layout& layout) {
   while (tile / 2 >= rows && tile >= 2) tile /= 2;
   return up(rows, tile) * wide;
 }
+
+/// Whether a view leaves the rows and columns of the matrices that it reads or writes as they
+/// are in tiles: dims as a whole, or such that end with whole tiles.
+bool keeps_tiles(const ProgramIndex& index, std::int32_t view, std::int32_t matrices,
+                 const MatrixDims& dims, const Layout& layout) {
+  const Rule& rule = index.rule(view);
+  const bool is_read = index.op(view).operands[0] == matrices;
+  const RuleTensor& from = is_read ? rule.operands[0] : rule.results[0];
+  const RuleTensor& to = is_read ? rule.results[0] : rule.operands[0];
+  const auto is_kept = [&](std::int32_t d, std::int64_t tile) {
+    const auto& factors = from.dims[static_cast<std::size_t>(d)];
+    return std::any_of(to.dims.begin(), to.dims.end(), [&](const auto& dim) {
+      if (dim == factors || dim.empty() || factors.empty()) return dim == factors;
+      return dim.back() == factors.back() && rule.factors[dim.back()].size % tile == 0;
+    });
+  };
+  const std::int64_t rows = layout.tile_rows, columns = layout.tile_columns;
+  return (is_kept(dims.first, rows) && is_kept(dims.second, columns)) ||
+         (is_kept(dims.first, columns) && is_kept(dims.second, rows));
+}
+
+/// What lies beside matrices whose rows or columns a view splits or joins within tiles: the
+/// view is a copy, and what elementwise ops make of it, or it is made of, lies in the order of
+/// dims that pads least, as if the first dim were cut over all devices.
+class Regrouped {
+ public:
+  Regrouped(const ProgramIndex& index, const Layout& layout, TilePadding& found)
+      : index_(index), layout_(layout), found_(found), is_reached_(index.num_values, false) {}
+
+  void run(const std::vector<MatrixDims>& dims, const std::vector<bool>& is_beside) {
+    for (std::size_t v = 0; v < index_.num_values; ++v) {
+      const auto value = static_cast<std::int32_t>(v);
+      is_reached_[v] = dims[v].are_known() || is_beside[v] || index_.is_argument(value) ||
+                       index_.is_free(value);
+    }
+    const std::vector<bool> is_elsewhere = is_reached_;
+    const auto add = [&](std::int32_t view, std::int32_t from, std::int32_t to) {
+      if (!found_.is_matrix[from] || is_elsewhere[to]) return;
+      if (keeps_tiles(index_, view, from, dims[from], layout_)) return;
+      found_.is_copy[view] = true;
+      reach(to);
+    };
+    for (std::int32_t i = 0; i < index_.num_ops; ++i) {
+      if (!is_whole_view(index_, i)) continue;
+      const std::int32_t read = index_.op(i).operands[0], written = index_.op(i).results[0];
+      add(i, read, written);
+      add(i, written, read);
+    }
+    for (std::size_t next = 0; next < reached_.size(); ++next) {
+      const std::int32_t value = reached_[next];
+      if (index_.producer[value] != no_op) pass_through(index_.producer[value], value);
+      for (std::int32_t op : index_.readers_of(value)) pass_through(op, value);
+    }
+  }
+
+ private:
+  void reach(std::int32_t value) {
+    if (is_reached_[value]) return;
+    is_reached_[value] = true;
+    reached_.push_back(value);
+    const auto& dims = index_.dims(value);
+    std::vector<double> sizes(dims.begin(), dims.end());
+    if (!sizes.empty()) sizes[0] = std::ceil(sizes[0] / index_.devices());
+    found_.of_value[value] = least_padding(sizes, layout_);
+  }
+
+  void pass_through(std::int32_t op, std::int32_t value) {
+    if (index_.rule(op).work != Work::elementwise) return;
+    const auto visit = [&](std::int32_t v) {
+      if (v != no_value && index_.elements(v) == index_.elements(value)) reach(v);
+    };
+    for (std::int32_t v : index_.op(op).operands) visit(v);
+    for (std::int32_t v : index_.op(op).results) visit(v);
+  }
+
+  const ProgramIndex& index_;
+  const Layout& layout_;
+  TilePadding& found_;
+  std::vector<bool> is_reached_;
+  std::vector<std::int32_t> reached_;
+};
 
 }  // namespace
 
@@ -276,20 +365,18 @@ TilePadding tile_padding_of(const ProgramIndex& index, const Layout& layout) {
     padding[v] = padding_of_matrix(rows, static_cast<double>(sizes[dims[v].second]), layout);
   }
   const std::vector<bool> is_beside = beside_plain_products(index, dims);
+  Regrouped(index, layout, found).run(dims, is_beside);
   for (std::int32_t i = 0; i < index.num_ops; ++i) {
-    const auto &operands = index.op(i).operands, &results = index.op(i).results;
-    const bool is_view = index.rule(i).work == Work::view && operands.size() == 1 &&
-                         results.size() == 1 && operands[0] != no_value &&
-                         results[0] != no_value && !index.is_free(operands[0]) &&
-                         index.bytes[operands[0]] == index.bytes[results[0]];
-    if (!is_view) continue;
-    const std::int32_t read = operands[0], written = results[0];
+    if (!is_whole_view(index, i)) continue;
+    const std::int32_t read = index.op(i).operands[0], written = index.op(i).results[0];
     const auto is_transposed = [&](std::int32_t matrices) {
       const auto& sizes = index.dims(matrices);
       return padding[matrices] >= most_direct_padding && 2 * sizes[0] >= layout.tile_columns;
     };
-    found.is_copy[i] = (is_beside[read] && is_transposed(written)) ||
-                       (is_beside[written] && is_transposed(read));
+    if ((is_beside[read] && is_transposed(written)) ||
+        (is_beside[written] && is_transposed(read))) {
+      found.is_copy[i] = true;
+    }
   }
   return found;
 }
