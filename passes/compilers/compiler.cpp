@@ -23,6 +23,7 @@ void each_answer(AnyCompiler& compiler, const Visit& visit) {
   visit("fusion.stores_arguments_of_functions", fusion.stores_arguments_of_functions);
   visit("fusion.most_reread", fusion.most_reread);
   visit("fusion.most_operations", fusion.most_operations);
+  visit("fusion.repeated_operations", fusion.repeated_operations);
   visit("fusion.ignores_arguments", fusion.ignores_arguments);
   visit("fusion.ignores_stored_functions", fusion.ignores_stored_functions);
   visit("fusion.most_operands", fusion.most_operands);

@@ -53,6 +53,9 @@ struct Fusion {
   /// What several batches of products read is stored if an element takes more operations than
   /// this; 0: any number is computed in each.
   double most_operations = 0;
+  /// What several ops read is stored if an element takes more operations than this; 0: any
+  /// number is repeated.
+  double repeated_operations = 0;
   /// Arguments do not count among what is read for that.
   bool ignores_arguments = false;
   /// Nor does a function that is stored for its own sake.

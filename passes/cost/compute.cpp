@@ -421,6 +421,7 @@ Compute compute(const Rule& rule, const FactorAxes& axes, const KernelPart& part
                : 1.0;
   };
   double busy = unpadded / chip.vector_flops;
+  if (rule.work == Work::elementwise) busy *= part.times;
   if (rule.work == Work::matmul || is_kernel(rule.work)) {
     double rate = chip.matmul_flops[static_cast<std::size_t>(rule.arithmetic)] *
                   matmul_share(rule.work, chip);

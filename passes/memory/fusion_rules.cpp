@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <limits>
 
+#include "memory/fused_views.h"
 #include "model/products.h"
 
 namespace autoshard {
@@ -81,13 +82,18 @@ std::int32_t whole_operand(const FusionInput& input, std::int32_t op) {
   return whole;
 }
 
+/// Whether a value has a byte for each element, as masks have.
+bool is_mask(const ProgramIndex& index, std::int32_t value) {
+  return index.program.types[index.program.values[value].type].element_bits <= 8;
+}
+
 /// Whether an op compares what is computed from one value and little else, and others read
 /// that value, too, or something on the way: it is there anyway. Random numbers are not.
 bool is_mask_of_one(const FusionInput& input, const Sources& sources, std::int32_t op) {
   const ProgramIndex& index = input.index;
   const std::int32_t mask = index.op(op).results[0];
-  const bool compares = index.rule(op).work == Work::elementwise && !is_unary(index, op) &&
-                        index.program.types[index.program.values[mask].type].element_bits <= 8;
+  const bool compares =
+      index.rule(op).work == Work::elementwise && !is_unary(index, op) && is_mask(index, mask);
   const auto [source, bytes] = sources.largest();
   if (!compares || sources.bytes() > most_over_widest * bytes) return false;
   for (std::int32_t value = mask; value != source;) {
@@ -309,6 +315,19 @@ bool is_stored_for_batches(const FusionInput& input, const Sources& sources, std
          }) > 1;
 }
 
+/// Whether several ops read what an op makes, which takes more operations than compilers
+/// repeat. What reads nothing is repeated however many it takes, and so are masks: random
+/// bits of a dropout, and what they drop.
+bool is_stored_for_operations(const FusionInput& input, const Sources& sources,
+                              std::int32_t op) {
+  const ProgramIndex& index = input.index;
+  const double most = input.rules.repeated_operations;
+  if (most == 0 || sources.operations() <= most) return false;
+  const std::int32_t result = index.op(op).results[0];
+  return in(input.uses.readers, result).size() > 1 && !is_mask(index, result) &&
+         sources.bytes() >= index.elements(result);
+}
+
 /// Whether an op is a function, or a broadcast of what another kernel makes.
 bool is_labour(const FusionInput& input, std::int32_t op) {
   const ProgramIndex& index = input.index;
@@ -328,52 +347,6 @@ bool is_stored_beside_function(const FusionInput& input, const Sources& sources,
   const auto readers = in(input.uses.readers, input.index.op(op).results[0]);
   return std::any_of(readers.begin(), readers.end(),
                      [&](const Reader& reader) { return is_expensive(input, reader.op); });
-}
-
-/// Whether an op has nothing but several arrays side by side.
-bool is_concatenation(const ProgramIndex& index, std::int32_t op) {
-  const auto& operands = index.op(op).operands;
-  const auto arrays = std::count_if(operands.begin(), operands.end(),
-                                    [](std::int32_t v) { return v != no_value; });
-  return index.rule(op).work == Work::view && arrays > 1;
-}
-
-/// Whether an op has some of a dim of its operand, and not a multiple of so many.
-bool is_uneven_slice(const ProgramIndex& index, std::int32_t op, std::int64_t columns) {
-  const auto &operands = index.op(op).operands, &results = index.op(op).results;
-  if (index.rule(op).work != Work::view || operands.size() != 1) return false;
-  if (operands[0] == no_value || results[0] == no_value) return false;
-  const auto dims_of = [&](std::int32_t value) -> const std::vector<std::int64_t>& {
-    return index.program.types[index.program.values[value].type].dims;
-  };
-  const auto &whole = dims_of(operands[0]), &part = dims_of(results[0]);
-  if (part.size() != whole.size()) return false;
-  for (std::size_t d = 0; d < part.size(); ++d) {
-    if (part[d] < whole[d] && part[d] % columns != 0) return true;
-  }
-  return false;
-}
-
-/// Whether an op puts zeros between elements, in a kernel of its own.
-bool is_stored_pad(const FusionInput& input, std::int32_t op) {
-  const Rule& rule = input.index.rule(op);
-  return input.rules.stored_pads && rule.work == Work::view && rule.dilation > 1;
-}
-
-/// Whether the kernel that has a view has what its operand is computed of as well. A
-/// concatenation finds what it joins in memory, but slices that tiles begin and end with; a
-/// stored pad finds what it pads there.
-bool takes_viewed(const FusionInput& input, std::int32_t op, std::int32_t operand) {
-  const ProgramIndex& index = input.index;
-  if (is_stored_pad(input, op)) return false;
-  const std::int64_t columns = input.rules.joined_columns;
-  if (columns == 0 || !is_concatenation(index, op)) return true;
-  const std::int32_t read = index.op(op).operands[operand];
-  const std::int32_t producer =
-      read == no_value ? no_op : index.producer[input.aliases.of(read)];
-  if (producer == no_op || index.is_free(read)) return true;
-  return index.rule(producer).work != Work::elementwise &&
-         !is_uneven_slice(index, producer, columns);
 }
 
 }  // namespace
@@ -550,7 +523,7 @@ std::vector<Sources> sources_of(const FusionInput& input) {
           input.rules.ignores_stored_functions && is_computed && is_expensive(input, producer);
       for (auto* each : both) each->add(v, is_there ? 0 : index.bytes[v]);
     }
-    if (input.rules.most_operations > 0) {
+    if (input.rules.most_operations > 0 || input.rules.repeated_operations > 0) {
       const bool starts_anew = in_place_of_products.holds(i);
       for (auto* each : both) {
         each->take_operations(starts_anew ? -each->operations() : operations_of(index, i));
@@ -577,6 +550,7 @@ bool is_duplicated(const FusionInput& input, const std::vector<Sources>& sources
   if (is_stored_by_sum(input, sources[op], op) || is_expensive(input, op)) return false;
   if (is_stored_beside_function(input, sources[op], op)) return false;
   if (is_stored_for_batches(input, sources[op], op)) return false;
+  if (is_stored_for_operations(input, sources[op], op)) return false;
   if (input.rules.casts_of_arguments && is_cast_of_argument(input, op)) {
     return index.bytes[index.op(op).operands[0]] <=
            most_to_save(fusions) * index.bytes[result];

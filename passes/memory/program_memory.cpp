@@ -216,6 +216,18 @@ std::vector<std::int32_t> kernels_of(const FusedProgram& fused, const OpOrder& o
 }
 
 /// By op: how many kernels read each of its operands there first, without `reads_in_each` only
+/// How many kernels have an op that is a part of all `roots`.
+std::int32_t num_kernels(const std::vector<std::int32_t>& roots,
+                         const std::vector<std::int32_t>& kernel) {
+  std::vector<std::int32_t> found;
+  for (std::int32_t root : roots) {
+    if (std::find(found.begin(), found.end(), kernel[root]) == found.end()) {
+      found.push_back(kernel[root]);
+    }
+  }
+  return std::max<std::int32_t>(1, static_cast<std::int32_t>(found.size()));
+}
+
 /// the first one of those that compute it; which results are written, and who is launched.
 std::vector<KernelPart> parts_of(const FusedProgram& fused,
                                  const std::vector<std::int32_t>& kernel,
@@ -238,6 +250,7 @@ std::vector<KernelPart> parts_of(const FusedProgram& fused,
       part.writes.push_back(fused.fusions.is_root(i) && is_stored);
     }
     part.is_launched = fused.fusions.is_root(i) && kernel[i] == i;
+    part.times = num_kernels(roots, kernel);
     for (std::size_t k = 0; k < operands.size(); ++k) {
       if (operands[k] == no_value) continue;
       const std::int32_t value = fused.aliases.of(operands[k]);

@@ -50,6 +50,8 @@ struct KernelPart {
   /// Whether what the kernel packs (`Fusion::packed_bytes`) is counted here, and not in an
   /// earlier op of it or with the product that it computes.
   bool packs = true;
+  /// How many kernels compute it.
+  std::int32_t times = 1;
   /// Operations of the vector units in the op's kernel for each byte that it moves, rounded to
   /// a quarter of a power of two, at least 1: where memory takes longer, ops take the time of
   /// what they move, and else that of what they compute. 0: the kernel has one op, or a

@@ -48,6 +48,7 @@ void add_part(const KernelPart& part, std::string& key) {
   for (bool is_written : part.writes) key += is_written ? '1' : '0';
   if (!part.is_launched) key += '-';
   if (!part.packs) key += '~';
+  if (part.times > 1) key += 'x' + std::to_string(part.times);
   if (part.intensity > 0) key += 'i' + std::to_string(part.intensity);
   if (part.repeat.is_there()) {
     key += '*' + std::to_string(part.repeat.made) + ',' + std::to_string(part.repeat.beside) +

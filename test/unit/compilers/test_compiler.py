@@ -344,6 +344,13 @@ def gradient_at_labels(x: Any, g: Any, w: Any) -> Any:
     return jnp.tanh(jax.vjp(at_labels, x)[1](g)[0]) @ w
 
 
+def long_chain(x: Any, w: Any) -> Any:
+    first = made = jnp.sort(x, 0)
+    for number in range(60):
+        made = jnp.maximum(made, 0.1 * number) if number % 2 else made + 0.1
+    return made @ w, first.T @ made
+
+
 def leaky(x: Any) -> Any:
     made = jnp.sort(x, 0)
     mask = made > 0
@@ -761,6 +768,7 @@ SHOWN: dict[str, Memory | Seconds | Planned | Text | Turns] = {
     "fusion.most_operations": Memory(
         masked_probabilities, ((4, 16, 8), (4, 16, 16), (4, 16, 1), (16, 16)), TPU, 0
     ),
+    "fusion.repeated_operations": Memory(long_chain, (MATRIX, MATRIX), TPU, 0),
     "fusion.ignores_arguments": Memory(
         twice(lambda x, a: x * a * a[0]), (MATRIX, MATRIX), {**GPU, "fusion.most_reread": 1.25}, 1
     ),
