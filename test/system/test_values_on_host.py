@@ -116,7 +116,7 @@ def test_no_limit_is_refused_that_is_above_what_a_plan_needs(
         else:
             needed.append(plan.peak_bytes)
     assert 0 < len(refused) < len(needed)
-    assert max(refused) < min(needed)
+    assert max(refused) <= min(needed)
 
 
 def test_estimates_of_what_goes_know_the_padding_of_tiles(
