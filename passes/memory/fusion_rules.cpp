@@ -95,7 +95,8 @@ bool is_mask_of_one(const FusionInput& input, const Sources& sources, std::int32
   const bool compares =
       index.rule(op).work == Work::elementwise && !is_unary(index, op) && is_mask(index, mask);
   const auto [source, bytes] = sources.largest();
-  if (!compares || sources.bytes() > most_over_widest * bytes) return false;
+  if (!compares || bytes <= index.bytes[mask]) return false;
+  if (sources.bytes() > most_over_widest * bytes) return false;
   for (std::int32_t value = mask; value != source;) {
     value = whole_operand(input, index.producer[value]);
     if (value == no_value) return false;

@@ -56,6 +56,13 @@ def dropped(bits: Any, x: Any, y: Any) -> Any:
     return jnp.where(mask, x, 0.0).sum(0), jnp.where(mask, y, 0.0)
 
 
+def narrow(x: Any) -> Any:
+    """No mask: integers of a byte are as wide as what they are computed from."""
+    made = jnp.sort(x.astype(jnp.int8), 0)
+    more = made + made[0]
+    return jnp.where(made > 0, more, made).sum(0), more * made
+
+
 def compared(x: Any, y: Any) -> Any:
     x, y = jnp.sort(x, 0), jnp.sort(y, 0)
     mask = x > y
@@ -71,3 +78,10 @@ def test_masks_of_a_value_that_is_there_are_not_stored(
 ) -> None:
     found = read(function, *[ROWS] * arguments, compiler={**TPU, "fusion.row_reductions": 0})
     assert (found.life("compare") != EMPTY) == stored
+
+
+def test_integers_of_a_byte_are_no_masks() -> None:
+    with_rule, without = (
+        read(narrow, ROWS, compiler={**TPU, "fusion.masks": rule}).writes for rule in (1, 0)
+    )
+    assert with_rule == without
