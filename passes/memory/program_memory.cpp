@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstddef>
 #include <map>
+#include <set>
 #include <tuple>
 
 #include "memory/buffer_reuse.h"
@@ -215,19 +216,15 @@ std::vector<std::int32_t> kernels_of(const FusedProgram& fused, const OpOrder& o
   return kernel;
 }
 
-/// By op: how many kernels read each of its operands there first, without `reads_in_each` only
-/// How many kernels have an op that is a part of all `roots`.
+/// How many kernels compute what is a part of all `roots`.
 std::int32_t num_kernels(const std::vector<std::int32_t>& roots,
                          const std::vector<std::int32_t>& kernel) {
-  std::vector<std::int32_t> found;
-  for (std::int32_t root : roots) {
-    if (std::find(found.begin(), found.end(), kernel[root]) == found.end()) {
-      found.push_back(kernel[root]);
-    }
-  }
+  std::set<std::int32_t> found;
+  for (std::int32_t root : roots) found.insert(kernel[root]);
   return std::max<std::int32_t>(1, static_cast<std::int32_t>(found.size()));
 }
 
+/// By op: how many kernels read each of its operands there first, without `reads_in_each` only
 /// the first one of those that compute it; which results are written, and who is launched.
 std::vector<KernelPart> parts_of(const FusedProgram& fused,
                                  const std::vector<std::int32_t>& kernel,

@@ -104,6 +104,29 @@ MatrixDims images_of(const Rule& rule, const RuleTensor& tensor) {
   return found;
 }
 
+/// Calls `visit(op, value)` of each value in `reached` for the op that makes it and those that
+/// read it; what `visit` adds to `reached` is visited, too.
+template <typename Visit>
+void each_beside(const ProgramIndex& index, const std::vector<std::int32_t>& reached,
+                 const Visit& visit) {
+  for (std::size_t next = 0; next < reached.size(); ++next) {
+    const std::int32_t value = reached[next];
+    if (index.producer[value] != no_op) visit(index.producer[value], value);
+    for (std::int32_t op : index.readers_of(value)) visit(op, value);
+  }
+}
+
+/// Calls `reach` of the operands and results of an op that have as many elements as a value.
+template <typename Reach>
+void each_as_large(const ProgramIndex& index, std::int32_t op, std::int32_t value,
+                   const Reach& reach) {
+  const auto visit = [&](std::int32_t v) {
+    if (v != no_value && index.elements(v) == index.elements(value)) reach(v);
+  };
+  for (std::int32_t v : index.op(op).operands) visit(v);
+  for (std::int32_t v : index.op(op).results) visit(v);
+}
+
 class Spread {
  public:
   explicit Spread(const ProgramIndex& index) : index_(index), dims_(index.num_values) {}
@@ -117,11 +140,8 @@ class Spread {
         add_convolution(i);
       }
     }
-    for (std::size_t next = 0; next < reached_.size(); ++next) {
-      const std::int32_t value = reached_[next];
-      if (index_.producer[value] != no_op) pass_through(index_.producer[value], value);
-      for (std::int32_t op : index_.readers_of(value)) pass_through(op, value);
-    }
+    each_beside(index_, reached_,
+                [&](std::int32_t op, std::int32_t value) { pass_through(op, value); });
     return std::move(dims_);
   }
 
@@ -203,25 +223,16 @@ std::vector<bool> beside_plain_products(const ProgramIndex& index,
     found[value] = true;
     reached.push_back(value);
   };
-  const auto each = [&](std::int32_t i, const auto& visit) {
-    for (std::int32_t v : index.op(i).operands) visit(v);
-    for (std::int32_t v : index.op(i).results) visit(v);
-  };
   for (std::int32_t i = 0; i < index.num_ops; ++i) {
-    if (is_plain_product(index.rule(i))) each(i, reach);
+    if (!is_plain_product(index.rule(i))) continue;
+    for (std::int32_t v : index.op(i).operands) reach(v);
+    for (std::int32_t v : index.op(i).results) reach(v);
   }
-  const auto pass_through = [&](std::int32_t i, std::int32_t value) {
-    const Work work = index.rule(i).work;
+  each_beside(index, reached, [&](std::int32_t op, std::int32_t value) {
+    const Work work = index.rule(op).work;
     if (work != Work::elementwise && work != Work::view) return;
-    each(i, [&](std::int32_t v) {
-      if (v != no_value && index.elements(v) == index.elements(value)) reach(v);
-    });
-  };
-  for (std::size_t next = 0; next < reached.size(); ++next) {
-    const std::int32_t value = reached[next];
-    if (index.producer[value] != no_op) pass_through(index.producer[value], value);
-    for (std::int32_t op : index.readers_of(value)) pass_through(op, value);
-  }
+    each_as_large(index, op, value, reach);
+  });
   return found;
 }
 
@@ -263,66 +274,43 @@ bool keeps_tiles(const ProgramIndex& index, std::int32_t view, std::int32_t matr
          (is_kept(dims.first, columns) && is_kept(dims.second, rows));
 }
 
-/// What lies beside matrices whose rows or columns a view splits or joins within tiles: the
-/// view is a copy, and what elementwise ops make of it, or it is made of, lies in the order of
+/// Notes views that split or join rows or columns of matrices within tiles: they are copies,
+/// and what elementwise ops make of what lies beside these lies as they do, in the order of
 /// dims that pads least, as if the first dim were cut over all devices.
-class Regrouped {
- public:
-  Regrouped(const ProgramIndex& index, const Layout& layout, TilePadding& found)
-      : index_(index), layout_(layout), found_(found), is_reached_(index.num_values, false) {}
-
-  void run(const std::vector<MatrixDims>& dims, const std::vector<bool>& is_beside) {
-    for (std::size_t v = 0; v < index_.num_values; ++v) {
-      const auto value = static_cast<std::int32_t>(v);
-      is_reached_[v] = dims[v].are_known() || is_beside[v] || index_.is_argument(value) ||
-                       index_.is_free(value);
-    }
-    const std::vector<bool> is_elsewhere = is_reached_;
-    const auto add = [&](std::int32_t view, std::int32_t from, std::int32_t to) {
-      if (!found_.is_matrix[from] || is_elsewhere[to]) return;
-      if (keeps_tiles(index_, view, from, dims[from], layout_)) return;
-      found_.is_copy[view] = true;
-      reach(to);
-    };
-    for (std::int32_t i = 0; i < index_.num_ops; ++i) {
-      if (!is_whole_view(index_, i)) continue;
-      const std::int32_t read = index_.op(i).operands[0], written = index_.op(i).results[0];
-      add(i, read, written);
-      add(i, written, read);
-    }
-    for (std::size_t next = 0; next < reached_.size(); ++next) {
-      const std::int32_t value = reached_[next];
-      if (index_.producer[value] != no_op) pass_through(index_.producer[value], value);
-      for (std::int32_t op : index_.readers_of(value)) pass_through(op, value);
-    }
+void add_regrouped(const ProgramIndex& index, const Layout& layout,
+                   const std::vector<MatrixDims>& dims, const std::vector<bool>& is_beside,
+                   TilePadding& found) {
+  std::vector<bool> is_regrouped(index.num_values, false);
+  std::vector<std::int32_t> reached;
+  const auto may_be = [&](std::int32_t value) {
+    return !dims[value].are_known() && !is_beside[value] && !index.is_argument(value) &&
+           !index.is_free(value);
+  };
+  const auto reach = [&](std::int32_t value) {
+    if (is_regrouped[value] || !may_be(value)) return;
+    is_regrouped[value] = true;
+    reached.push_back(value);
+    const auto& of = index.dims(value);
+    std::vector<double> sizes(of.begin(), of.end());
+    if (!sizes.empty()) sizes[0] = std::ceil(sizes[0] / index.devices());
+    found.of_value[value] = least_padding(sizes, layout);
+  };
+  const auto add = [&](std::int32_t view, std::int32_t matrices, std::int32_t other) {
+    if (!found.is_matrix[matrices] || !may_be(other)) return;
+    if (keeps_tiles(index, view, matrices, dims[matrices], layout)) return;
+    found.is_copy[view] = true;
+    reach(other);
+  };
+  for (std::int32_t i = 0; i < index.num_ops; ++i) {
+    if (!is_whole_view(index, i)) continue;
+    const std::int32_t read = index.op(i).operands[0], written = index.op(i).results[0];
+    add(i, read, written);
+    add(i, written, read);
   }
-
- private:
-  void reach(std::int32_t value) {
-    if (is_reached_[value]) return;
-    is_reached_[value] = true;
-    reached_.push_back(value);
-    const auto& dims = index_.dims(value);
-    std::vector<double> sizes(dims.begin(), dims.end());
-    if (!sizes.empty()) sizes[0] = std::ceil(sizes[0] / index_.devices());
-    found_.of_value[value] = least_padding(sizes, layout_);
-  }
-
-  void pass_through(std::int32_t op, std::int32_t value) {
-    if (index_.rule(op).work != Work::elementwise) return;
-    const auto visit = [&](std::int32_t v) {
-      if (v != no_value && index_.elements(v) == index_.elements(value)) reach(v);
-    };
-    for (std::int32_t v : index_.op(op).operands) visit(v);
-    for (std::int32_t v : index_.op(op).results) visit(v);
-  }
-
-  const ProgramIndex& index_;
-  const Layout& layout_;
-  TilePadding& found_;
-  std::vector<bool> is_reached_;
-  std::vector<std::int32_t> reached_;
-};
+  each_beside(index, reached, [&](std::int32_t op, std::int32_t value) {
+    if (index.rule(op).work == Work::elementwise) each_as_large(index, op, value, reach);
+  });
+}
 
 }  // namespace
 
@@ -365,7 +353,7 @@ TilePadding tile_padding_of(const ProgramIndex& index, const Layout& layout) {
     padding[v] = padding_of_matrix(rows, static_cast<double>(sizes[dims[v].second]), layout);
   }
   const std::vector<bool> is_beside = beside_plain_products(index, dims);
-  Regrouped(index, layout, found).run(dims, is_beside);
+  add_regrouped(index, layout, dims, is_beside, found);
   for (std::int32_t i = 0; i < index.num_ops; ++i) {
     if (!is_whole_view(index, i)) continue;
     const std::int32_t read = index.op(i).operands[0], written = index.op(i).results[0];
