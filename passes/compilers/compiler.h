@@ -37,7 +37,7 @@ struct Fusion {
   /// A cast to a narrower type is computed in every matmul that reads it, from the wider value
   /// that is in memory anyway.
   bool casts = false;
-  /// A comparison of one value is computed wherever it is read.
+  /// A mask of one value is computed wherever it is read, if others read that value, too.
   bool masks = false;
   /// A cast of an argument is computed wherever it is read, if that moves no more.
   bool casts_of_arguments = false;
@@ -53,8 +53,8 @@ struct Fusion {
   /// What several batches of products read is stored if an element takes more operations than
   /// this; 0: any number is computed in each.
   double most_operations = 0;
-  /// What several ops read is stored if an element takes more operations than this; 0: any
-  /// number is repeated.
+  /// What several ops read is stored if an element takes more operations than this, but for
+  /// masks and what reads no array of its size; 0: any number is repeated.
   double repeated_operations = 0;
   /// Arguments do not count among what is read for that.
   bool ignores_arguments = false;

@@ -317,8 +317,8 @@ bool is_stored_for_batches(const FusionInput& input, const Sources& sources, std
 }
 
 /// Whether several ops read what an op makes, which takes more operations than compilers
-/// repeat. What reads nothing is repeated however many it takes, and so are masks: random
-/// bits of a dropout, and what they drop.
+/// repeat. What reads no array of its size is repeated however many it takes, and so are
+/// masks: random bits of a dropout, and what they drop.
 bool is_stored_for_operations(const FusionInput& input, const Sources& sources,
                               std::int32_t op) {
   const ProgramIndex& index = input.index;
@@ -326,7 +326,7 @@ bool is_stored_for_operations(const FusionInput& input, const Sources& sources,
   if (most == 0 || sources.operations() <= most) return false;
   const std::int32_t result = index.op(op).results[0];
   return in(input.uses.readers, result).size() > 1 && !is_mask(index, result) &&
-         sources.bytes() >= index.elements(result);
+         sources.reads_array();
 }
 
 /// Whether an op is a function, or a broadcast of what another kernel makes.
@@ -501,18 +501,20 @@ std::vector<Sources> sources_of(const FusionInput& input) {
     for (std::int32_t operand : index.op(i).operands) {
       if (operand == no_value) continue;
       const std::int32_t v = input.aliases.of(operand);
-      if (index.is_free(v) || (index.is_argument(v) && input.rules.ignores_arguments)) {
-        continue;
-      }
+      if (index.is_free(v)) continue;
       const std::int32_t producer = index.producer[v];
       const bool is_computed = is_expression(input, v, i);
+      const auto read = [&](Sources& each, double bytes) {
+        if (is_whole(v)) each.take_array();
+        if (!index.is_argument(v) || !input.rules.ignores_arguments) each.add(v, bytes);
+      };
       if (is_computed && !is_stored(input, sources, v)) {
         sources[i].add(sources[producer]);
         if (is_whole(v)) sources[i].take_operations(sources[producer].operations());
         const bool writes_wider =
             input.rules.matmul_results && is_of_one_matmul(index, sources[producer]);
         if (is_widening(index, i) && !writes_wider) {
-          narrow[i].add(v, index.bytes[v]);
+          read(narrow[i], index.bytes[v]);
         } else {
           narrow[i].add(narrow[producer]);
           if (is_whole(v)) narrow[i].take_operations(narrow[producer].operations());
@@ -522,7 +524,7 @@ std::vector<Sources> sources_of(const FusionInput& input) {
       // A gradient reads an expensive function beside its argument: it is there anyway.
       const bool is_there =
           input.rules.ignores_stored_functions && is_computed && is_expensive(input, producer);
-      for (auto* each : both) each->add(v, is_there ? 0 : index.bytes[v]);
+      for (auto* each : both) read(*each, is_there ? 0 : index.bytes[v]);
     }
     if (input.rules.most_operations > 0 || input.rules.repeated_operations > 0) {
       const bool starts_anew = in_place_of_products.holds(i);

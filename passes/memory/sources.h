@@ -33,9 +33,13 @@ class Sources {
     others_ += other.others_;
     num_others_ += other.num_others_;
     is_laborious_ = is_laborious_ || other.is_laborious_;
+    reads_array_ = reads_array_ || other.reads_array_;
   }
   /// Computing the expression takes a function, or a broadcast of what another kernel makes.
   void take_labour() { is_laborious_ = true; }
+  /// The expression reads an array as large as itself, which may be one that does not count.
+  void take_array() { reads_array_ = true; }
+  bool reads_array() const { return reads_array_; }
   /// Computing an element of the expression takes so many operations more.
   void take_operations(double operations) { operations_ += operations; }
   double operations() const { return operations_; }
@@ -73,7 +77,7 @@ class Sources {
   double others_ = 0;
   std::size_t num_others_ = 0;
   double operations_ = 0;
-  bool is_laborious_ = false;
+  bool is_laborious_ = false, reads_array_ = false;
 };
 
 }  // namespace autoshard

@@ -17,11 +17,11 @@ ROWS = (512, 256)
 MOST = int(TPU["fusion.repeated_operations"])
 
 
-def chain(operations: int, is_mask: bool = False) -> Any:
+def chain(operations: int, is_mask: bool = False, of_argument: bool = False) -> Any:
     """Two products without a batch read what takes so many operations, or a mask of it."""
 
     def products(x: Any, y: Any, w: Any) -> Any:
-        first = made = jnp.sort(x, 0)
+        first = made = x if of_argument else jnp.sort(x, 0)
         for number in range(operations - is_mask):
             made = jnp.maximum(made, 0.1 * number) if number % 2 else made + 0.1
         if is_mask:
@@ -41,6 +41,13 @@ def test_more_operations_than_are_repeated_are_stored(
 ) -> None:
     found = read(chain(operations, is_mask), ROWS, ROWS, (256, 128))
     last = "compare" if is_mask else "maximum" if operations % 2 == 0 else "add"
+    assert found.writes[found.op(last, -1)] == [stored]
+
+
+@pytest.mark.parametrize(("operations", "stored"), [(MOST, False), (MOST + 1, True)])
+def test_what_is_made_of_arguments_is_stored_as_well(operations: int, stored: bool) -> None:
+    found = read(chain(operations, of_argument=True), ROWS, ROWS, (256, 128))
+    last = "maximum" if operations % 2 == 0 else "add"
     assert found.writes[found.op(last, -1)] == [stored]
 
 
